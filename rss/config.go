@@ -67,6 +67,7 @@ func New(cfg Config) (*Hasher, error) {
 		return nil, fmt.Errorf("rss %w", err)
 	}
 	h.table = newToeplitzTable(h.key)
+	h.short4, h.short6 = h.shortcuts(IP4), h.shortcuts(IP6)
 	return h, nil
 }
 

@@ -19,7 +19,7 @@ type FlowKey struct {
 func (k *FlowKey) Bytes() []byte { return k.b[:k.n] }
 
 // fill writes the key of a flow that was found in f.
-func (k *FlowKey) fill(f []byte, fl flow, set Fields, symmetric bool) {
+func (k *FlowKey) fill(f []byte, fl *flow, set Fields, symmetric bool) {
 	switch {
 	case fl.typ == Raw:
 		k.n = copy(k.b[:], f)
@@ -32,7 +32,7 @@ func (k *FlowKey) fill(f []byte, fl flow, set Fields, symmetric bool) {
 	}
 }
 
-func (k *FlowKey) fillMAC(f []byte, fl flow, symmetric bool) {
+func (k *FlowKey) fillMAC(f []byte, fl *flow, symmetric bool) {
 	macs := f[fl.l2 : fl.l2+12]
 	x := uint64(binary.BigEndian.Uint32(macs))<<16 | uint64(binary.BigEndian.Uint16(macs[4:]))
 	y := uint64(binary.BigEndian.Uint16(macs[6:]))<<32 | uint64(binary.BigEndian.Uint32(macs[8:]))
@@ -51,7 +51,7 @@ func (k *FlowKey) fillMAC(f []byte, fl flow, symmetric bool) {
 
 // fillIP4 holds an endpoint as one number, address<<16 | port, with 0 for what
 // isn't selected: numbers order as the byte strings do.
-func (k *FlowKey) fillIP4(f []byte, fl flow, set Fields, symmetric bool) {
+func (k *FlowKey) fillIP4(f []byte, fl *flow, set Fields, symmetric bool) {
 	a := f[fl.addr : fl.addr+8]
 	x := uint64(binary.BigEndian.Uint32(a)) << 16
 	y := uint64(binary.BigEndian.Uint32(a[4:])) << 16
@@ -77,7 +77,7 @@ func (k *FlowKey) fillIP4(f []byte, fl flow, set Fields, symmetric bool) {
 	k.putPorts(set, uint16(x), uint16(y))
 }
 
-func (k *FlowKey) fillIP6(f []byte, fl flow, set Fields, symmetric bool) {
+func (k *FlowKey) fillIP6(f []byte, fl *flow, set Fields, symmetric bool) {
 	var x, y endpoint6
 	if set&addrFields != 0 {
 		a := f[fl.addr : fl.addr+32]

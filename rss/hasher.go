@@ -1,6 +1,10 @@
 package rss
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // Hasher computes the RSS hash of frames. It is immutable: any number of
 // goroutines may use it at the same time.
@@ -11,22 +15,41 @@ type Hasher struct {
 	symmetric bool
 	inner     bool
 	key       []byte
+	short4    [256]bool // by protocol: shortcut4 may be taken
+	short6    [256]bool
 }
 
 // Hash returns the RSS hash of a frame, whatever the frame holds. It allocates nothing.
 func (h *Hasher) Hash(frame []byte) uint32 {
+	if len(frame) >= etherLen+2 {
+		var hash uint32
+		ok := false
+		switch start := binary.BigEndian.Uint32(frame[12:]); {
+		case start>>8 == etherIP4<<8|0x45:
+			hash, ok = h.shortcut4(frame)
+		case start>>12 == etherIP6<<4|0x6:
+			hash, ok = h.shortcut6(frame)
+		}
+		if ok {
+			return hash
+		}
+	}
 	var k FlowKey
-	fl := parse(frame, h.inner)
-	k.fill(frame, fl, h.fields[fl.typ], h.symmetric)
+	h.fill(&k, frame)
 	return h.Sum(&k)
 }
 
 // FlowKey returns the bytes that Hash hashes.
 func (h *Hasher) FlowKey(frame []byte) FlowKey {
 	var k FlowKey
-	fl := parse(frame, h.inner)
-	k.fill(frame, fl, h.fields[fl.typ], h.symmetric)
+	h.fill(&k, frame)
 	return k
+}
+
+func (h *Hasher) fill(k *FlowKey, frame []byte) {
+	var fl flow
+	fl.parse(frame, h.inner)
+	k.fill(frame, &fl, h.fields[fl.typ], h.symmetric)
 }
 
 // Sum hashes a flow key.

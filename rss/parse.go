@@ -24,6 +24,8 @@ const (
 	etherTEB  = 0x6558 // an Ethernet frame inside a tunnel
 
 	protoHop     = 0
+	protoICMP    = 1
+	protoIGMP    = 2
 	protoIP4     = 4
 	protoTCP     = 6
 	protoUDP     = 17
@@ -32,7 +34,9 @@ const (
 	protoRouting = 43
 	protoFrag    = 44
 	protoGRE     = 47
+	protoESP     = 50
 	protoAH      = 51
+	protoICMP6   = 58
 	protoDest    = 60
 	protoSCTP    = 132
 	protoUDPLite = 136
@@ -55,6 +59,7 @@ var noteTexts = [...]string{"", "fragment", "header cut off", "malformed IP head
 type flow struct {
 	typ   FlowType
 	note  note
+	inner bool  // it is inside a tunnel
 	proto uint8 // of what starts at l4; only for IP
 	l2    int   // Ethernet header
 	l3    int   // what follows the innermost ethertype
@@ -64,99 +69,100 @@ type flow struct {
 }
 
 // parse finds the flow of a frame. f may be cut at Window.
-func parse(f []byte, inner bool) flow {
+func (fl *flow) parse(f []byte, inner bool) {
 	if len(f) > Window {
 		f = f[:Window]
 	}
-	fl := parseEther(f, 0)
+	fl.parseEther(f, 0)
 	if inner {
-		return intoTunnel(f, fl)
+		fl.intoTunnel(f)
 	}
-	return fl
 }
 
 // parseEther parses the frame that starts at l2.
-func parseEther(f []byte, l2 int) flow {
-	if len(f) < l2+etherLen {
-		return flow{typ: Raw, note: noteCut, l2: l2}
+func (fl *flow) parseEther(f []byte, l2 int) {
+	*fl = flow{l2: l2, l3: l2 + etherLen}
+	if len(f) < fl.l3 {
+		fl.typ, fl.note = Raw, noteCut
+		return
 	}
-	l3 := l2 + etherLen
-	etype := binary.BigEndian.Uint16(f[l3-2:])
+	etype := binary.BigEndian.Uint16(f[fl.l3-2:])
 	if isTag(etype) {
-		var n note
-		if l3, etype, n = skipTags(f, l3, etype); n != noteNone {
-			return flow{typ: MAC, note: n, l2: l2, l3: l3}
-		}
+		etype = fl.skipTags(f, etype)
 	}
-	var fl flow
 	switch etype {
 	case etherIP4:
-		fl = parseIP4(f, l3)
+		fl.parseIP4(f)
 	case etherIP6:
-		fl = parseIP6(f, l3)
+		fl.parseIP6(f)
 	default:
-		fl = flow{typ: MAC}
+		fl.typ = MAC
 	}
-	fl.l2, fl.l3 = l2, l3
-	return fl
 }
 
 func isTag(etype uint16) bool { return etype == etherQ || etype == etherAD || etype == etherQinQ }
 
-func skipTags(f []byte, l3 int, etype uint16) (int, uint16, note) {
+// skipTags returns the ethertype behind the last complete tag.
+func (fl *flow) skipTags(f []byte, etype uint16) uint16 {
 	for n := 0; isTag(etype); n++ {
 		if n == MaxTags {
-			return l3, etype, noteDeep
+			fl.note = noteDeep
+			break
 		}
-		if len(f) < l3+4 {
-			return l3, etype, noteCut
+		if len(f) < fl.l3+4 {
+			fl.note = noteCut
+			break
 		}
-		l3 += 4
-		etype = binary.BigEndian.Uint16(f[l3-2:])
+		fl.l3 += 4
+		etype = binary.BigEndian.Uint16(f[fl.l3-2:])
 	}
-	return l3, etype, noteNone
+	return etype
 }
 
-// parseIP4 parses the packet at l3 (RFC 791). Of type MAC, if it has no usable header.
-func parseIP4(f []byte, l3 int) flow {
-	if len(f) < l3+ip4Len {
-		return flow{typ: MAC, note: noteCut}
+// parseIP4 parses the packet at l3 (RFC 791): type MAC, if it has no usable header.
+func (fl *flow) parseIP4(f []byte) {
+	if len(f) < fl.l3+ip4Len {
+		fl.typ, fl.note = MAC, noteCut
+		return
 	}
-	h := f[l3 : l3+ip4Len]
+	h := f[fl.l3 : fl.l3+ip4Len]
 	headLen, total := int(h[0]&0xf)*4, int(binary.BigEndian.Uint16(h[2:]))
 	if h[0]>>4 != 4 || headLen < ip4Len || total < headLen && total != 0 {
-		return flow{typ: MAC, note: noteMalformed}
+		fl.typ, fl.note = MAC, noteMalformed
+		return
 	}
-	fl := flow{typ: IP4, proto: h[9], addr: l3 + 12, l4: l3 + headLen, end: len(f)}
+	fl.typ, fl.proto, fl.addr, fl.l4, fl.end = IP4, h[9], fl.l3+12, fl.l3+headLen, len(f)
 	if total != 0 {
-		fl.end = min(fl.end, l3+total)
+		fl.end = min(fl.end, fl.l3+total)
 	}
 	if binary.BigEndian.Uint16(h[6:])&0x3fff != 0 { // more fragments, or an offset
 		fl.note = noteFragment
-		return fl
+		return
 	}
-	return parsePorts(fl)
+	fl.parsePorts()
 }
 
-// parseIP6 parses the packet at l3 (RFC 8200). Of type MAC, if it has no usable header.
-func parseIP6(f []byte, l3 int) flow {
-	if len(f) < l3+ip6Len {
-		return flow{typ: MAC, note: noteCut}
+// parseIP6 parses the packet at l3 (RFC 8200): type MAC, if it has no usable header.
+func (fl *flow) parseIP6(f []byte) {
+	if len(f) < fl.l3+ip6Len {
+		fl.typ, fl.note = MAC, noteCut
+		return
 	}
-	h := f[l3 : l3+ip6Len]
+	h := f[fl.l3 : fl.l3+ip6Len]
 	if h[0]>>4 != 6 {
-		return flow{typ: MAC, note: noteMalformed}
+		fl.typ, fl.note = MAC, noteMalformed
+		return
 	}
-	fl := flow{typ: IP6, proto: h[6], addr: l3 + 8, l4: l3 + ip6Len, end: len(f)}
+	fl.typ, fl.proto, fl.addr, fl.l4, fl.end = IP6, h[6], fl.l3+8, fl.l3+ip6Len, len(f)
 	if payload := int(binary.BigEndian.Uint16(h[4:])); payload != 0 || fl.proto != protoHop {
-		fl.end = min(fl.end, l3+ip6Len+payload)
+		fl.end = min(fl.end, fl.l4+payload)
 	}
 	if isExt(fl.proto) {
-		if fl = skipExts(f, fl); fl.note != noteNone {
-			return fl
-		}
+		fl.skipExts(f)
 	}
-	return parsePorts(fl)
+	if fl.note == noteNone {
+		fl.parsePorts()
+	}
 }
 
 func isExt(proto uint8) bool {
@@ -167,54 +173,57 @@ func isExt(proto uint8) bool {
 	return false
 }
 
-func skipExts(f []byte, fl flow) flow {
-	for n := 0; isExt(fl.proto); n++ {
+// skipExts moves proto and l4 to what follows the extension headers, or notes why not.
+func (fl *flow) skipExts(f []byte) {
+	for n := 0; isExt(fl.proto) && fl.note == noteNone; n++ {
 		if n == MaxExts {
 			fl.note = noteDeep
-			return fl
+			return
 		}
-		if fl.l4+8 > fl.end { // none is shorter
-			fl.note = noteCut
-			return fl
-		}
-		h := f[fl.l4 : fl.l4+8]
-		size := int(h[1])*8 + 8
-		switch fl.proto {
-		case protoFrag:
-			if binary.BigEndian.Uint16(h[2:])&0xfff9 != 0 { // an offset, or more fragments
-				fl.note = noteFragment
-				return fl
-			}
-			size = 8
-		case protoAH:
-			size = int(h[1])*4 + 8
-		}
-		if fl.l4+size > fl.end {
-			fl.note = noteCut
-			return fl
-		}
-		fl.proto, fl.l4 = h[0], fl.l4+size
+		fl.skipExt(f)
 	}
-	return fl
+}
+
+func (fl *flow) skipExt(f []byte) {
+	if fl.l4+8 > fl.end { // none is shorter
+		fl.note = noteCut
+		return
+	}
+	h := f[fl.l4 : fl.l4+8]
+	size := int(h[1])*8 + 8
+	switch fl.proto {
+	case protoFrag:
+		if binary.BigEndian.Uint16(h[2:])&0xfff9 != 0 { // an offset, or more fragments
+			fl.note = noteFragment
+			return
+		}
+		size = 8
+	case protoAH:
+		size = int(h[1])*4 + 8
+	}
+	if fl.l4+size > fl.end {
+		fl.note = noteCut
+		return
+	}
+	fl.proto, fl.l4 = h[0], fl.l4+size
 }
 
 // parsePorts widens an IP flow by its ports, if it has any.
-func parsePorts(fl flow) flow {
-	var t FlowType
+func (fl *flow) parsePorts() {
+	var wider FlowType
 	switch fl.proto {
 	case protoTCP:
-		t = TCP4
+		wider = TCP4 - IP4
 	case protoUDP, protoUDPLite, protoDCCP:
-		t = UDP4
+		wider = UDP4 - IP4
 	case protoSCTP:
-		t = SCTP4
+		wider = SCTP4 - IP4
 	default:
-		return fl
+		return
 	}
 	if fl.l4+4 > fl.end {
 		fl.note = noteCut
-		return fl
+		return
 	}
-	fl.typ += t - IP4
-	return fl
+	fl.typ += wider
 }

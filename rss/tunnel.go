@@ -26,39 +26,46 @@ const (
 	maxGTPExts = 4
 )
 
-// intoTunnel returns the flow inside the tunnel that out is, else out.
-func intoTunnel(f []byte, out flow) flow {
-	if out.typ < IP4 || out.note != noteNone {
-		return out
+// intoTunnel makes fl the flow inside the tunnel that it is, if it is one.
+func (fl *flow) intoTunnel(f []byte) {
+	if fl.typ < IP4 || fl.note != noteNone {
+		return
 	}
-	f = f[:out.end]
-	etype, off := uint16(0), 0
-	switch {
-	case out.proto == protoIP4:
-		etype, off = etherIP4, out.l4
-	case out.proto == protoIP6:
-		etype, off = etherIP6, out.l4
-	case out.proto == protoGRE:
-		etype, off = skipGRE(f, out.l4)
-	case out.proto == protoUDP:
-		etype, off = skipUDPTunnel(f, out.l4)
-	}
+	f = f[:fl.end]
 	var in flow
+	etype, off := fl.skipTunnel(f)
 	switch etype {
 	case etherTEB:
-		in = parseEther(f, off)
+		in.parseEther(f, off)
 	case etherIP4:
-		in = parseIP4(f, off)
+		in.l3 = off
+		in.parseIP4(f)
 	case etherIP6:
-		in = parseIP6(f, off)
+		in.l3 = off
+		in.parseIP6(f)
 	}
-	if in.typ < IP4 && (etype != etherTEB || in.note != noteNone) {
-		return out
+	if in.typ >= IP4 || etype == etherTEB && in.note == noteNone {
+		in.inner = true
+		*fl = in
 	}
-	return in
 }
 
-// skipGRE returns the type and the offset of what a GRE header at off carries; type 0 for nothing usable.
+// skipTunnel returns the type and the offset of what a tunnel carries; type 0 for nothing usable.
+func (fl *flow) skipTunnel(f []byte) (uint16, int) {
+	switch fl.proto {
+	case protoIP4:
+		return etherIP4, fl.l4
+	case protoIP6:
+		return etherIP6, fl.l4
+	case protoGRE:
+		return skipGRE(f, fl.l4)
+	case protoUDP:
+		return skipUDPTunnel(f, fl.l4)
+	}
+	return 0, 0
+}
+
+// skipGRE does that for a GRE header at off.
 func skipGRE(f []byte, off int) (uint16, int) {
 	if len(f) < off+4 {
 		return 0, 0
@@ -76,7 +83,7 @@ func skipGRE(f []byte, off int) (uint16, int) {
 	return etype, off
 }
 
-// skipUDPTunnel does the same for a UDP header.
+// skipUDPTunnel does it for a UDP header at off.
 func skipUDPTunnel(f []byte, off int) (uint16, int) {
 	if len(f) < off+16 { // UDP, and eight bytes that each of the tunnels has
 		return 0, 0
