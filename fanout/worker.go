@@ -1,0 +1,192 @@
+package fanout
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/fanout/port"
+	"github.com/epair-net/epair/internal/wake"
+)
+
+// budget is the most frames of one port, or of one ring, that a worker moves before it
+// looks at the next: one pair can't starve another, least of all the next pair
+// of a routed chain.
+const budget = port.MaxBatch
+
+// arenaBuffers is how many frames that fit no ring slot a worker can hold: four
+// batches, so that a full hand-over doesn't stop the next receive.
+const arenaBuffers = 4 * port.MaxBatch
+
+// worker is one CPU-bound thread. The fields above mail belong to it alone while
+// it runs.
+type worker struct {
+	id    int
+	cpu   int
+	name  string
+	idle  idleRule
+	spins bool // lanes stay active when they are empty: a poller looks again at once
+
+	wait   *wake.Waiter
+	arena  *port.Arena
+	in     []*ring // in[x]: frames that worker x hands to this one; nil for itself
+	out    []*ring // out[y] = worker y's in[id]
+	lanes  func() []*Lane
+	byTok  []*Lane // lanes this worker reads, by wake token
+	active []*Lane // of these, the ones whose Receive may have more
+
+	batch [port.MaxBatch]port.Frame // received in this turn
+	own   [port.MaxBatch]port.Frame // of these, what this worker sends itself
+	lost  [port.MaxBatch]port.Frame // of these, what found no room
+	moved [port.MaxBatch]port.Frame // taken from a ring
+	touch []bool                    // workers that something was staged for
+	peers []*worker
+	d     delta
+
+	stopping bool
+	done     chan struct{}
+
+	mail  mailbox
+	tid   atomic.Int32
+	stats counters
+}
+
+// counters tell how a worker spends its turns. Written by the worker.
+type counters struct {
+	turns, empty, sleeps, wakes, yields atomic.Uint64
+}
+
+// start runs the worker on a thread of its own, pinned to its CPU, and returns when it is ready.
+func (w *worker) start(sched Sched) error {
+	ready := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread's name, CPU and policy die with it.
+		runtime.LockOSThread()
+		err := w.setUp(sched)
+		ready <- err
+		if err == nil {
+			w.run()
+		}
+		close(w.done)
+	}()
+	return <-ready
+}
+
+func (w *worker) setUp(sched Sched) (err error) {
+	if err := setThread(w.name, w.cpu, sched); err != nil {
+		return err
+	}
+	w.tid.Store(int32(unix.Gettid()))
+	if w.arena, err = port.NewArena(arenaBuffers); err != nil {
+		return err
+	}
+	for x := range w.in {
+		if x != w.id {
+			w.in[x] = newRing()
+		}
+	}
+	return nil
+}
+
+// run is the worker's loop.
+func (w *worker) run() {
+	for !w.stopping {
+		if w.mail.pending.Load() {
+			w.readMail()
+		}
+		w.idle.turn(w, w.drain()+w.serve())
+		add(&w.stats.turns, 1)
+	}
+}
+
+// serve lets each active lane receive one batch.
+func (w *worker) serve() int {
+	total := 0
+	for i := 0; i < len(w.active); {
+		l := w.active[i]
+		n, more := w.receive(l)
+		total += n
+		if more || w.spins && !l.gone.Load() {
+			i++
+			continue
+		}
+		l.active = false
+		last := len(w.active) - 1
+		w.active[i] = w.active[last]
+		w.active = w.active[:last]
+	}
+	return total
+}
+
+// ready puts the lanes of tokens on the active list.
+func (w *worker) ready(tokens []int32) {
+	for _, t := range tokens {
+		if l := w.byTok[t]; l != nil && !l.active {
+			l.active = true
+			w.active = append(w.active, l) // capacity is len(byTok): never grows here
+		}
+	}
+}
+
+// quiet tells whether nothing is left to do but wait.
+func (w *worker) quiet() bool {
+	if len(w.active) > 0 || w.mail.pending.Load() {
+		return false
+	}
+	for _, r := range w.in {
+		if r != nil && !r.empty() {
+			return false
+		}
+	}
+	return true
+}
+
+// sleep waits until a port is ready, a frame is handed over or a call is posted.
+func (w *worker) sleep() {
+	w.wait.Arm()
+	if !w.quiet() {
+		w.wait.Disarm()
+		return
+	}
+	add(&w.stats.sleeps, 1)
+	w.ready(w.wait.Sleep())
+}
+
+// attach makes w the reader of l. It runs on the worker.
+func (w *worker) attach(l *Lane) error {
+	t := 0
+	for t < len(w.byTok) && w.byTok[t] != nil {
+		t++
+	}
+	if t == len(w.byTok) {
+		w.byTok = append(w.byTok, nil)
+		grown := make([]*Lane, len(w.active), 2*len(w.byTok))
+		w.active = grown[:copy(grown, w.active)]
+	}
+	l.token = int32(t)
+	w.byTok[t] = l
+	if err := w.wait.Add(l.rx.FD(), l.token); err != nil {
+		w.byTok[t] = nil
+		return fmt.Errorf("attach port: %w", err)
+	}
+	// What arrived before the descriptor was watched is found by the first Receive.
+	w.ready([]int32{l.token})
+	return nil
+}
+
+// detach ends attach. It runs on the worker; frames already handed over go on.
+func (w *worker) detach(l *Lane) error {
+	w.byTok[l.token] = nil
+	for i, a := range w.active {
+		if a == l {
+			w.active = append(w.active[:i], w.active[i+1:]...)
+			break
+		}
+	}
+	if l.gone.Load() {
+		return nil // the kernel may have dropped the watch with the device
+	}
+	return w.wait.Remove(l.rx.FD())
+}
