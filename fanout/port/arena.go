@@ -62,6 +62,9 @@ func (a *Arena) Buffer(slot uint32) []byte {
 // Put gives a buffer back, from any worker.
 func (a *Arena) Put(slot uint32) { a.busy[slot].Store(0) } // pairs with Get
 
+// Len is the number of buffers.
+func (a *Arena) Len() int { return len(a.busy) }
+
 // InUse counts the buffers that hold a frame.
 func (a *Arena) InUse() int {
 	n := 0

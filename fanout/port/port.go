@@ -45,6 +45,10 @@ var (
 	ErrDown = errors.New("interface is down")
 	// ErrGone says that the interface or its namespace was deleted. Only Close is left.
 	ErrGone = errors.New("interface is gone")
+	// ErrNoBuffer says that the next frame needs an Arena buffer and none is free. The
+	// frame waits where it is, and FD will not tell: call Receive again in a
+	// later turn, instead of sleeping. It is some worker's turn to release what it holds.
+	ErrNoBuffer = errors.New("no free frame buffer")
 	// ErrClosed says that the port was closed.
 	ErrClosed = os.ErrClosed
 )
@@ -85,8 +89,8 @@ type Rx interface {
 	FD() int
 	// Receive fills b with the frames that have arrived, at most len(b), and never blocks.
 	// Fewer than len(b) means that nothing more is there now: the next frame
-	// makes FD ready again. Frames come with an error only as ErrDown or ErrGone
-	// after the last of them.
+	// makes FD ready again. Frames come with an error only as ErrDown, ErrGone or
+	// ErrNoBuffer, after the last of them.
 	Receive(b []Frame) (int, error)
 	// Stats adds up what was lost before Receive could see it. Any goroutine may call it.
 	Stats() RxStats
