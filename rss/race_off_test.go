@@ -1,0 +1,5 @@
+//go:build !race
+
+package rss
+
+const raceEnabled = false
