@@ -111,6 +111,9 @@ func vanish(t *testing.T, l *lab, fn func() error) {
 	if err := fn(); err != nil {
 		t.Fatal(err)
 	}
+	if !wait(t, epfd) {
+		t.Fatalf("descriptor was silent for %v after the interface was deleted", patience)
+	}
 	waitUntil(t, "ErrGone", func() bool {
 		n, err := l.A.Rx.Receive(l.batch)
 		l.B.Tx.Send(l.A.Rx, l.batch[:n], l.tally[&l.B])
@@ -119,7 +122,6 @@ func vanish(t *testing.T, l *lab, fn func() error) {
 		}
 		return errors.Is(err, port.ErrGone)
 	})
-	wait(t, epfd) // the descriptor said that something happened
 	for range 3 {
 		if n, err := l.A.Rx.Receive(l.batch); n != 0 || !errors.Is(err, port.ErrGone) {
 			t.Errorf("receive after ErrGone: %d frames, error %v", n, err)

@@ -135,7 +135,7 @@ func testGSO(t *testing.T, l *lab) {
 	if !l.caps.GSO {
 		t.Skip("the port carries no virtio_net_hdr")
 	}
-	largest := minFrame + 65535 // IPv4's length field
+	const largest = 65535 - tagLen // GSO_LEGACY_MAX_SIZE: no device gets a longer frame whole
 	for _, size := range []int{400, 1400, 1514, 1956, 2006, 2100, 3000, 9000, 20000, 40000, 65000, largest} {
 		for _, version := range []int{ipv4, ipv6} {
 			segment := min(1400, size/3)

@@ -1,0 +1,162 @@
+package packet
+
+// The transmit path, in the order in which a batch passes it. All of it runs on the
+// worker that owns the Tx, and none of it blocks for longer than patience allows.
+//
+//	1 stage: frames that fit slots are copied into the ring, up to the
+//	  first that doesn't
+//	2 kick: one system call takes the staged slots in order through the
+//	  driver; it stops at the first that the far side doesn't take
+//	3 a frame that stopped it is tried again after a yield, in which the far
+//	  side may empty its queue; then it is dropped, and what was staged
+//	  behind it is staged again
+//	4 big frames go by the second socket, one call each; the ring is empty
+//	  then, so the order stays
+//	5 all frames are released
+//
+// Between calls no slot is staged. Slots may still be TP_STATUS_SENDING then: the
+// kernel has them, and gives them back when the frame is freed.
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/fanout/port"
+)
+
+// retries is how often one Send tries again in all. Each try lets others run
+// on this CPU, most of all ksoftirqd, on whose queue the far side's frames may be.
+const retries = 16
+
+// cautious is how many frames are staged at once after the retries are used up: each frame that
+// then stops the kernel makes us stage those behind it again.
+const cautious = 8
+
+// Tx sends into one interface by a Sender. It holds no descriptor.
+type Tx struct {
+	s      *Sender
+	worker int
+	to     unix.RawSockaddrLinklayer
+	mtu    int  // as last heard of
+	dead   bool // the last that was heard is that nothing leaves: don't try for long
+	ifreq  unix.Ifreq
+}
+
+// Tx returns what sends by interface ifindex for worker w, which owns the Sender.
+func (s *Sender) Tx(ifindex int, w port.Worker) (*Tx, error) {
+	x := &Tx{s: s, worker: w.ID, to: unix.RawSockaddrLinklayer{Family: unix.AF_PACKET, Ifindex: int32(ifindex)}}
+	if x.name() != nil {
+		return nil, fmt.Errorf("send by interface %d: %w", ifindex, port.ErrGone)
+	}
+	x.readMTU()
+	return x, nil
+}
+
+// Send sends b.
+func (x *Tx) Send(src port.Source, b []port.Frame, t *port.Tally) {
+	tries := tries{left: retries}
+	for rest := b; len(rest) > 0; {
+		var n int
+		if int(rest[0].Len) > x.s.room {
+			n = x.sendBig(src, &rest[0], t, &tries)
+		} else {
+			n = x.sendRun(src, rest, t, &tries)
+		}
+		if rest = rest[n:]; tries.hopeless {
+			t.Drops[tries.why] += uint64(len(rest))
+			break
+		}
+	}
+	src.Release(x.worker, b)
+}
+
+// tries is what one Send has left to try.
+type tries struct {
+	left     int
+	hopeless bool // nothing more will leave in this call:
+	why      port.Reason
+}
+
+// sendRun sends frames at the start of b by the ring and returns how many left or were dropped.
+func (x *Tx) sendRun(src port.Source, b []port.Frame, t *port.Tally, tr *tries) int {
+	s, most := x.s, len(b)
+	if tr.left == 0 {
+		most = cautious
+	}
+	n := s.stage(src, b, most)
+	if n == 0 {
+		return x.ringFull(tr)
+	}
+	done := 0
+	for {
+		e := sendTo(s.fd, nil, &x.to)
+		k := s.consumed(n - done)
+		s.head += uint32(k)
+		count(t, b[done:done+k])
+		if done += k; done == n {
+			return n
+		}
+		if s.ring.hdr(s.head).status.Load() == unix.TP_STATUS_WRONG_FORMAT && e != unix.EMSGSIZE {
+			e = unix.EINVAL
+		}
+		if x.again(e, src, &b[done], tr) {
+			continue
+		}
+		s.unstage(n - done)
+		t.Drops[tr.why]++
+		return done + 1
+	}
+}
+
+// ringFull waits for a slot to come back.
+func (x *Tx) ringFull(tr *tries) int {
+	if tr.left > 0 {
+		tr.left--
+		yield()
+	} else {
+		tr.hopeless, tr.why = true, port.TxRingFull
+	}
+	return 0
+}
+
+// sendBig sends one frame by the second socket.
+func (x *Tx) sendBig(src port.Source, f *port.Frame, t *port.Tally, tr *tries) int {
+	mem := src.Bytes(f)
+	if f.Flags&port.VNet == 0 {
+		clear(x.s.buf[:port.VNetHdrLen])
+		mem = x.s.buf[:port.VNetHdrLen+copy(x.s.buf[port.VNetHdrLen:], mem)]
+	}
+	if mem[hdrGSOType] == gsoNone {
+		setLinear(mem, linear)
+	}
+	for {
+		e := sendTo(x.s.bigFD, mem, &x.to)
+		if e == 0 {
+			t.Frames++
+			t.Bytes += uint64(f.Len)
+			return 1
+		}
+		if !x.again(e, src, f, tr) {
+			t.Drops[tr.why]++
+			return 1
+		}
+	}
+}
+
+// linear is how much of a long frame goes into one piece: its headers, for who parses
+// it later. The rest is in whole pages.
+const linear = 256
+
+func count(t *port.Tally, b []port.Frame) {
+	t.Frames += uint64(len(b))
+	for i := range b {
+		t.Bytes += uint64(b[i].Len)
+	}
+}
+
+// Queued is 0: what the kernel took has left.
+func (x *Tx) Queued() int { return 0 }
+
+// Close does nothing: the Sender has the descriptors.
+func (x *Tx) Close() error { return nil }
