@@ -111,7 +111,7 @@ func vanish(t *testing.T, l *lab, fn func() error) {
 	if err := fn(); err != nil {
 		t.Fatal(err)
 	}
-	if !wait(t, epfd) {
+	if !wait(t, epfd, patience) {
 		t.Fatalf("descriptor was silent for %v after the interface was deleted", patience)
 	}
 	waitUntil(t, "ErrGone", func() bool {
