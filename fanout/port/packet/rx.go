@@ -23,6 +23,7 @@ package packet
 // So a slot that is held stops the ring there: later frames are dropped and counted.
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -35,8 +36,7 @@ import (
 // taken marks a slot whose frame a worker holds. Not a bit that the kernel knows.
 const taken = 1 << 16
 
-// headroom is kept in front of the virtio_net_hdr for the tag that is put
-// back. It also puts the frame's IP header on a multiple of 4.
+// headroom is kept in front of the virtio_net_hdr, for the tag that is put back.
 const headroom = 16
 
 // bufferOff is where in an Arena buffer a frame's virtio_net_hdr goes: a tag's room from its start.
@@ -74,6 +74,9 @@ type RxConfig struct {
 	Ifindex int
 	Slots   int // a power of two; 1024
 	SlotLen int // a power of two from 256 to 65536; 2048
+	// Promiscuous lets an interface that filters addresses receive all, as long
+	// as the Rx is open: a network card needs it, a veth doesn't.
+	Promiscuous bool
 }
 
 func (c *RxConfig) setDefaults() error {
@@ -98,20 +101,21 @@ func checkRing(slots, slotLen int) error {
 }
 
 // OpenRx starts receiving all frames that come in by an interface; what is sent
-// by it, by us or others, is not received. Frames that fit no slot need w.Arena.
+// by it, by us or others, is not received. Frames that fit no slot need
+// w.Arena. It is to be called on the worker's thread: the ring is made on that one's NUMA node.
 func OpenRx(c RxConfig, w port.Worker) (*Rx, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
 	r := &Rx{arena: w.Arena}
-	if err := inNetNS(c.NetNS, func() error { return r.open(&c) }); err != nil {
+	if err := r.open(&c); err != nil {
 		return nil, fmt.Errorf("receive from interface %d: %w", c.Ifindex, err)
 	}
 	return r, nil
 }
 
 func (r *Rx) open(c *RxConfig) (err error) {
-	r.fd, err = newSocket(
+	r.fd, err = newSocket(c.NetNS,
 		option{unix.SOL_PACKET, unix.PACKET_VERSION, unix.TPACKET_V2, "ring version"},
 		option{unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1, "virtio_net_hdr"},
 		option{unix.SOL_PACKET, unix.PACKET_RESERVE, headroom, "headroom"},
@@ -123,13 +127,17 @@ func (r *Rx) open(c *RxConfig) (err error) {
 		return err
 	}
 	if r.ring, err = newRing(r.fd, unix.PACKET_RX_RING, c.Slots, c.SlotLen); err != nil {
-		_ = unix.Close(r.fd)
-		return err
+		return errors.Join(err, unix.Close(r.fd))
 	}
 	// Nothing was received until here: the socket had no protocol.
 	if err = unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: ethAll, Ifindex: c.Ifindex}); err != nil {
-		_ = r.Close()
-		return fmt.Errorf("bind packet socket: %w", err)
+		return errors.Join(fmt.Errorf("bind packet socket: %w", err), r.Close())
+	}
+	if c.Promiscuous {
+		m := unix.PacketMreq{Ifindex: int32(c.Ifindex), Type: unix.PACKET_MR_PROMISC}
+		if err = unix.SetsockoptPacketMreq(r.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			return errors.Join(fmt.Errorf("make the interface promiscuous: %w", err), r.Close())
+		}
 	}
 	return nil
 }

@@ -3,9 +3,10 @@ package packet
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/internal/netns"
 )
 
 // option is one setsockopt of an int.
@@ -20,13 +21,23 @@ const tagLen = 4
 // ethAll is ETH_P_ALL in network byte order.
 const ethAll = 0x0300
 
-// newSocket makes a packet socket that receives nothing yet.
-func newSocket(opts ...option) (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if errors.Is(err, unix.EPERM) {
-		return -1, fmt.Errorf("open packet socket: %w (needs CAP_NET_RAW in the namespace's owner)", err)
+// newSocket makes a packet socket that receives nothing yet, in the namespace of descriptor ns, or
+// in the caller's when that is 0. Whatever is done with it later, on any
+// thread, concerns that namespace.
+func newSocket(ns int, opts ...option) (fd int, err error) {
+	open := func() error {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		return err
 	}
-	if err != nil {
+	if ns == 0 {
+		err = open()
+	} else {
+		err = netns.Do(ns, open)
+	}
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return -1, fmt.Errorf("open packet socket: %w (needs CAP_NET_RAW in the user namespace that owns the network namespace)", err)
+	case err != nil:
 		return -1, fmt.Errorf("open packet socket: %w", err)
 	}
 	for _, o := range opts {
@@ -35,22 +46,4 @@ func newSocket(opts ...option) (int, error) {
 		}
 	}
 	return fd, nil
-}
-
-// inNetNS runs fn in the network namespace of descriptor ns, or in the
-// caller's when ns is 0.
-func inNetNS(ns int, fn func() error) error {
-	if ns == 0 {
-		return fn()
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace: %w", err)
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
 }

@@ -10,8 +10,8 @@ package packet
 //	3 a frame that stopped it is tried again after a yield, in which the far
 //	  side may empty its queue; then it is dropped, and what was staged
 //	  behind it is staged again
-//	4 big frames go by the second socket, one call each; the ring is empty
-//	  then, so the order stays
+//	4 big frames go by a second socket, one call each (big.go); the ring
+//	  is empty then, so the order stays
 //	5 all frames are released
 //
 // Between calls no slot is staged. Slots may still be TP_STATUS_SENDING then: the
@@ -40,6 +40,7 @@ type Tx struct {
 	to     unix.RawSockaddrLinklayer
 	mtu    int  // as last heard of
 	dead   bool // the last that was heard is that nothing leaves: don't try for long
+	soft   int  // as many GSO frames are still taken to be refused whole
 	ifreq  unix.Ifreq
 }
 
@@ -55,16 +56,16 @@ func (s *Sender) Tx(ifindex int, w port.Worker) (*Tx, error) {
 
 // Send sends b.
 func (x *Tx) Send(src port.Source, b []port.Frame, t *port.Tally) {
-	tries := tries{left: retries}
+	tr := tries{left: retries}
 	for rest := b; len(rest) > 0; {
-		var n int
+		n := 1
 		if int(rest[0].Len) > x.s.room {
-			n = x.sendBig(src, &rest[0], t, &tries)
+			x.sendBig(src, &rest[0], t, &tr)
 		} else {
-			n = x.sendRun(src, rest, t, &tries)
+			n = x.sendRun(src, rest, t, &tr)
 		}
-		if rest = rest[n:]; tries.hopeless {
-			t.Drops[tries.why] += uint64(len(rest))
+		if rest = rest[n:]; tr.hopeless {
+			t.Drops[tr.why] += uint64(len(rest))
 			break
 		}
 	}
@@ -119,34 +120,6 @@ func (x *Tx) ringFull(tr *tries) int {
 	}
 	return 0
 }
-
-// sendBig sends one frame by the second socket.
-func (x *Tx) sendBig(src port.Source, f *port.Frame, t *port.Tally, tr *tries) int {
-	mem := src.Bytes(f)
-	if f.Flags&port.VNet == 0 {
-		clear(x.s.buf[:port.VNetHdrLen])
-		mem = x.s.buf[:port.VNetHdrLen+copy(x.s.buf[port.VNetHdrLen:], mem)]
-	}
-	if mem[hdrGSOType] == gsoNone {
-		setLinear(mem, linear)
-	}
-	for {
-		e := sendTo(x.s.bigFD, mem, &x.to)
-		if e == 0 {
-			t.Frames++
-			t.Bytes += uint64(f.Len)
-			return 1
-		}
-		if !x.again(e, src, f, tr) {
-			t.Drops[tr.why]++
-			return 1
-		}
-	}
-}
-
-// linear is how much of a long frame goes into one piece: its headers, for who parses
-// it later. The rest is in whole pages.
-const linear = 256
 
 func count(t *port.Tally, b []port.Frame) {
 	t.Frames += uint64(len(b))
