@@ -161,7 +161,7 @@ func testNoBuffer(t *testing.T, l *lab) {
 	var hdr *Hdr
 	frame := func(seq int) []byte { return newFrame(uint32(seq), size) }
 	if l.caps.GSO && size < 3000 {
-		h, f := tcpFrame(ipv4, 20000, 1400, 0)
+		h, f := TCPFrame(IPv4, 20000, 1400, 0)
 		hdr, frame = &h, func(int) []byte { return f }
 	}
 	for i := range n + 3 {

@@ -6,21 +6,22 @@ import (
 	"testing"
 )
 
+// IP versions, for TCPFrame and UDPFrame.
 const (
-	ipv4 = 4
-	ipv6 = 6
+	IPv4 = 4
+	IPv6 = 6
 )
 
 // network makes the Ethernet and IP headers of a frame with a given protocol and
 // payload length behind the IP header. It returns the frame and where that payload starts.
 func network(version int, proto byte, payload int) ([]byte, int) {
 	start := minFrame + 20
-	if version == ipv6 {
+	if version == IPv6 {
 		start = minFrame + 40
 	}
 	f := newFrame(uint32(payload), start+payload)
 	ip := f[minFrame:]
-	if version == ipv6 {
+	if version == IPv6 {
 		binary.BigEndian.PutUint16(f[12:], 0x86dd)
 		binary.BigEndian.PutUint32(ip, 6<<28)
 		binary.BigEndian.PutUint16(ip[4:], uint16(payload))
@@ -46,11 +47,11 @@ func sum(b []byte) uint16 {
 	return uint16(s)
 }
 
-// tcpFrame makes a TCP frame of size bytes whose checksum is only begun. A segment size
+// TCPFrame makes a TCP frame of size bytes whose checksum is only begun. A segment size
 // of 0 makes it a plain frame. ecn is 0 or GSOECN.
-func tcpFrame(version, size, segment int, ecn byte) (Hdr, []byte) {
+func TCPFrame(version, size, segment int, ecn byte) (Hdr, []byte) {
 	start := minFrame + 20
-	if version == ipv6 {
+	if version == IPv6 {
 		start = minFrame + 40
 	}
 	f, start := network(version, 6, size-start)
@@ -62,7 +63,7 @@ func tcpFrame(version, size, segment int, ecn byte) (Hdr, []byte) {
 	gso, hdrLen := byte(GSONone), 0
 	if segment > 0 {
 		gso, hdrLen = GSOTCP4, start+20
-		if version == ipv6 {
+		if version == IPv6 {
 			gso = GSOTCP6
 		}
 		gso |= ecn
@@ -70,10 +71,10 @@ func tcpFrame(version, size, segment int, ecn byte) (Hdr, []byte) {
 	return NewHdr(NeedsCsum, gso, uint16(hdrLen), uint16(segment), uint16(start), 16), f
 }
 
-// udpFrame makes the same of UDP: USO, virtio's GSO_UDP_L4.
-func udpFrame(version, size, segment int) (Hdr, []byte) {
+// UDPFrame makes the same of UDP: USO, virtio's GSO_UDP_L4.
+func UDPFrame(version, size, segment int) (Hdr, []byte) {
 	start := minFrame + 20
-	if version == ipv6 {
+	if version == IPv6 {
 		start = minFrame + 40
 	}
 	f, start := network(version, 17, size-start)
@@ -113,12 +114,12 @@ func testChecksum(t *testing.T, l *lab) {
 	if !l.caps.GSO {
 		t.Skip("the port carries no virtio_net_hdr")
 	}
-	for _, version := range []int{ipv4, ipv6} {
+	for _, version := range []int{IPv4, IPv6} {
 		for _, size := range []int{80, 200, 1000, l.caps.MaxFrame - 1, l.caps.MaxFrame} {
 			what := fmt.Sprintf("IPv%d, %d bytes", version, size)
-			h, f := tcpFrame(version, size, 0, 0)
+			h, f := TCPFrame(version, size, 0, 0)
 			l.offloaded(t, h, f, "TCP "+what)
-			h, f = udpFrame(version, size, 0)
+			h, f = UDPFrame(version, size, 0)
 			l.offloaded(t, h, f, "UDP "+what)
 			for _, tags := range stacks() {
 				if size+len(tags)*tagLen <= l.caps.MaxFrame {
@@ -137,17 +138,17 @@ func testGSO(t *testing.T, l *lab) {
 	}
 	const largest = 65535 - tagLen // GSO_LEGACY_MAX_SIZE: no device gets a longer frame whole
 	for _, size := range []int{400, 1400, 1514, 1956, 2006, 2100, 3000, 9000, 20000, 40000, 65000, largest} {
-		for _, version := range []int{ipv4, ipv6} {
+		for _, version := range []int{IPv4, IPv6} {
 			segment := min(1400, size/3)
 			what := fmt.Sprintf("IPv%d, %d bytes", version, size)
-			h, f := tcpFrame(version, size, segment, 0)
+			h, f := TCPFrame(version, size, segment, 0)
 			l.offloaded(t, h, f, "TCP "+what)
 			th, tf := withTag(h, f, 0x8100_0064)
 			l.offloaded(t, th, tf, "tagged TCP "+what)
-			h, f = tcpFrame(version, size, segment, GSOECN)
+			h, f = TCPFrame(version, size, segment, GSOECN)
 			l.offloaded(t, h, f, "TCP with ECN, "+what)
 			if size/segment < 64 { // the kernel's UDP_MAX_SEGMENTS before 6.11
-				h, f = udpFrame(version, size, segment)
+				h, f = UDPFrame(version, size, segment)
 				l.offloaded(t, h, f, "UDP "+what)
 			}
 		}
@@ -161,9 +162,9 @@ func (l *lab) mixGSO(t *testing.T) {
 	for round := range 20 {
 		var want [][]byte
 		for i := range 12 {
-			h, f := tcpFrame(ipv4, []int{200, 9000, 1000, 100, 30000, 3000}[(round+i*i)%6], 1400, 0)
+			h, f := TCPFrame(IPv4, []int{200, 9000, 1000, 100, 30000, 3000}[(round+i*i)%6], 1400, 0)
 			if len(f) <= 1000 {
-				h, f = tcpFrame(ipv4, len(f), 0, 0)
+				h, f = TCPFrame(IPv4, len(f), 0, 0)
 			}
 			binary.BigEndian.PutUint32(f[1:], uint32(i))
 			want = append(want, f)

@@ -95,3 +95,14 @@ func WaitRunning(t testing.TB, ns *NS, name string) {
 	waitUntil(t, name+" to run", running)
 	running() // one more round trip: the queues were made ready in the same rtnl section
 }
+
+// AddAddr gives an interface an address, written as 10.0.0.1/24.
+func AddAddr(ns *NS, ifname, cidr string) error {
+	return onLink(ns, ifname, func(l netlink.Link) error {
+		a, err := netlink.ParseAddr(cidr)
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(l, a)
+	})
+}
