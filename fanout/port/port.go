@@ -40,8 +40,8 @@ const MaxFrameLen = 65536 + 14 + 8
 
 // Sentinel errors of Receive and of the constructors.
 var (
-	// ErrDown says that the interface is down. It may come up again; the port
-	// then works on without being reopened.
+	// ErrDown says that the interface went down. It may come up again; the port then
+	// works on without being reopened. If it is deleted instead, FD need not tell.
 	ErrDown = errors.New("interface is down")
 	// ErrGone says that the interface or its namespace was deleted. Only Close is left.
 	ErrGone = errors.New("interface is gone")
@@ -91,6 +91,9 @@ type Rx interface {
 	// Fewer than len(b) means that nothing more is there now: the next frame
 	// makes FD ready again. Frames come with an error only as ErrDown, ErrGone or
 	// ErrNoBuffer, after the last of them.
+	//
+	// Call it once a second also while FD is silent: what no descriptor tells (a
+	// deletion while the interface was down, a kernel ring that stopped) is found then.
 	Receive(b []Frame) (int, error)
 	// Stats adds up what was lost before Receive could see it. Any goroutine may call it.
 	Stats() RxStats

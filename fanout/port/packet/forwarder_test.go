@@ -103,20 +103,24 @@ func (f *forwarder) lost(i int) uint64 {
 	return s.Drops.Total()
 }
 
-// lastCPU is the last CPU that the test may run on: the suite and the load use the first.
-func lastCPU(t testing.TB) int {
+// firstCPU and lastCPU are CPUs that the test may run on, two if there are:
+// for what plays the network, and for the forwarder.
+func firstCPU(t testing.TB) int { return allowedCPUs(t)[0] }
+
+func lastCPU(t testing.TB) int { c := allowedCPUs(t); return c[len(c)-1] }
+
+func allowedCPUs(t testing.TB) (cpus []int) {
 	t.Helper()
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		t.Fatal(err)
 	}
-	last := 0
 	for i := range 1024 {
 		if set.IsSet(i) {
-			last = i
+			cpus = append(cpus, i)
 		}
 	}
-	return last
+	return cpus
 }
 
 // addr gives an interface an IPv4 address.

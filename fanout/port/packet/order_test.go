@@ -71,7 +71,7 @@ func TestOrder(t *testing.T) {
 
 // sendMix sends frames of all lengths and returns how many the network took.
 func sendMix(t *testing.T, to *porttest.PacketFar) (n uint64) {
-	defer pinTo(t, 0)()
+	defer pinTo(t, firstCPU(t))()
 	for i := range 60_000 {
 		err := to.Send(nil, frame(i, mix[i%len(mix)]))
 		if err == nil {

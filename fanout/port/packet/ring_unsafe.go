@@ -77,4 +77,14 @@ func (r *ring) slot(i uint32) []byte {
 	return r.mem[off : off+1<<r.shift : off+1<<r.shift]
 }
 
+// idle tells whether every slot is the kernel's to fill.
+func (r *ring) idle() bool {
+	for i := range r.mask + 1 {
+		if r.hdr(i).status.Load() != unix.TP_STATUS_KERNEL {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *ring) close() error { return unix.Munmap(r.mem) }

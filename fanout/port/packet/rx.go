@@ -53,18 +53,23 @@ const receiveBuffer = 8 << 20
 //
 // Concurrency contract: port.Rx's.
 type Rx struct {
-	fd    int
-	ring  *ring
-	arena *port.Arena
-	head  uint32 // the slot that Receive looks at next
-	tell  bool   // the socket said that the interface went down, and Receive hasn't yet
-	down  bool   // the last that Receive said of the interface
-	gone  bool
+	fd       int
+	ring     *ring
+	arena    *port.Arena
+	head     uint32 // the slot that Receive looks at next
+	tell     bool   // the socket said that the interface went down, and Receive hasn't yet
+	down     bool   // the last that Receive said of the interface
+	gone     bool
+	emptied  uint64 // slots
+	quiet    quiet  // what was seen when nothing came
+	repaired bool   // the ring was replaced, and the loss isn't counted yet
+	err      error  // what made the port useless
 	// What Receive dropped; written by the owner only.
 	truncated, invalid atomic.Uint64
 
 	mu     sync.Mutex // guards Stats against Close
-	full   uint64     // frames that found no free slot, as far as the kernel was asked
+	seen   uint64     // frames that reached the socket, as far as the kernel was asked
+	full   uint64     // of these, lost because no slot was free
 	closed bool       // written by the owner
 }
 
@@ -152,19 +157,22 @@ func (r *Rx) Receive(b []port.Frame) (int, error) {
 		return 0, port.ErrClosed
 	case r.gone:
 		return 0, port.ErrGone
+	case r.err != nil:
+		return 0, r.err
 	}
 	n := 0
 	for n < len(b) {
 		h := r.ring.hdr(r.head)
 		st := h.status.Load() // pairs with the kernel's status store behind the frame
 		if st&unix.TP_STATUS_USER == 0 {
-			return n, r.health(n)
+			return n, r.health(n, st)
 		}
 		ok, err := r.take(&b[n], h, st)
 		if err != nil {
 			return n, err
 		}
 		r.head++
+		r.emptied++
 		if ok {
 			n++
 		}

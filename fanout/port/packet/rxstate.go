@@ -9,17 +9,14 @@ import (
 )
 
 // health is what Receive returns when it found no more frames after the first
-// n: an interface that went down leaves its mark on the socket, once.
-func (r *Rx) health(n int) error {
-	tell := r.tell
-	if soError(r.fd) == unix.ENETDOWN {
-		tell = true
-	}
-	switch r.tell = false; {
+// n, and the slot at head has status st. An interface that went down leaves its mark
+// on the socket, once.
+func (r *Rx) health(n int, st uint32) error {
+	tell := r.tell || soError(r.fd) == unix.ENETDOWN
+	r.tell = false
+	switch {
 	case tell:
 		r.down = true
-	case !r.down:
-		return nil
 	case n > 0:
 		r.down = false // it came up again
 		return nil
@@ -27,12 +24,15 @@ func (r *Rx) health(n int) error {
 	// An interface is down before it is deleted, and the deletion itself makes
 	// no event. The kernel then unbinds the socket, also when the interface
 	// only left the namespace and may come back with the same index.
-	if boundIfindex(r.fd) < 0 {
+	if r.down && boundIfindex(r.fd) < 0 {
 		r.gone = true
 		return port.ErrGone
 	}
 	if tell {
 		return port.ErrDown
+	}
+	if st == unix.TP_STATUS_KERNEL {
+		return r.inspect()
 	}
 	return nil
 }
@@ -55,6 +55,7 @@ func (r *Rx) collect() {
 		return
 	}
 	if s, err := unix.GetsockoptTpacketStats(r.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		r.seen += uint64(s.Packets) // the drops among them
 		r.full += uint64(s.Drops)
 	}
 }
@@ -68,5 +69,9 @@ func (r *Rx) Close() error {
 	}
 	r.collect()
 	r.closed = true
-	return errors.Join(r.ring.close(), unix.Close(r.fd))
+	var err error
+	if r.ring != nil {
+		err = r.ring.close()
+	}
+	return errors.Join(err, unix.Close(r.fd))
 }

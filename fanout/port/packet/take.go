@@ -81,11 +81,11 @@ func (r *Rx) readQueued(mem []byte) int {
 
 // Bytes returns a frame behind its virtio_net_hdr.
 func (r *Rx) Bytes(f *port.Frame) []byte {
-	mem := r.ring.mem
+	from, to := f.Off-port.VNetHdrLen, f.Off+uint64(f.Len)
 	if f.Flags&port.Buffered != 0 {
-		mem = r.arena.Buffer(f.Slot)
+		return r.arena.Buffer(f.Slot)[from:to]
 	}
-	return mem[f.Off-port.VNetHdrLen : f.Off+uint64(f.Len)]
+	return r.ring.mem[from:to]
 }
 
 // Release gives slots and buffers back.
