@@ -178,3 +178,16 @@ func startTestpmd(b *testing.B, w *world, path string) (stop func()) {
 		_ = cmd.Wait()
 	}
 }
+
+// BenchmarkReceiveNothing is what a poller pays to look at an idle port.
+func BenchmarkReceiveNothing(b *testing.B) {
+	w := newWorld(b, 1500, 4)
+	rx := w.rx(b, w.a, 0)
+	batch := make([]port.Frame, port.MaxBatch)
+	b.ReportAllocs()
+	for b.Loop() {
+		if n, err := rx.Receive(batch); n != 0 || err != nil {
+			b.Fatalf("%d frames, error %v", n, err)
+		}
+	}
+}

@@ -30,8 +30,7 @@ type quiet struct {
 
 // inspect looks after a port from which Receive got nothing, with a free slot at head. It compares
 // with what it saw last and judges only if nothing was received in between.
-func (r *Rx) inspect() error {
-	now := time.Now()
+func (r *Rx) inspect(now time.Time) error {
 	if now.Sub(r.quiet.at) < inspectEvery {
 		return nil
 	}

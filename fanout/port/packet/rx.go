@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -60,10 +61,11 @@ type Rx struct {
 	tell     bool   // the socket said that the interface went down, and Receive hasn't yet
 	down     bool   // the last that Receive said of the interface
 	gone     bool
-	emptied  uint64 // slots
-	quiet    quiet  // what was seen when nothing came
-	repaired bool   // the ring was replaced, and the loss isn't counted yet
-	err      error  // what made the port useless
+	checked  time.Time // when the kernel was last asked how the interface is
+	emptied  uint64    // slots
+	quiet    quiet     // what was seen when nothing came
+	repaired bool      // the ring was replaced, and the loss isn't counted yet
+	err      error     // what made the port useless
 	// What Receive dropped; written by the owner only.
 	truncated, invalid atomic.Uint64
 

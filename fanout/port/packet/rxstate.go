@@ -2,37 +2,47 @@ package packet
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/fanout/port"
 )
 
+// checkEvery bounds how often a port that is polled asks the kernel: a system
+// call costs as much as half a frame.
+const checkEvery = time.Millisecond
+
 // health is what Receive returns when it found no more frames after the first
-// n, and the slot at head has status st. An interface that went down leaves its mark
-// on the socket, once.
+// n, and the slot at head has status st. It asks only when there were none at all: what
+// it misses is found when an idle port is asked next.
 func (r *Rx) health(n int, st uint32) error {
-	tell := r.tell || soError(r.fd) == unix.ENETDOWN
-	r.tell = false
-	switch {
-	case tell:
-		r.down = true
-	case n > 0:
-		r.down = false // it came up again
+	if n > 0 && !r.tell {
+		r.down = false // whatever was heard of it, it works
 		return nil
 	}
-	// An interface is down before it is deleted, and the deletion itself makes
-	// no event. The kernel then unbinds the socket, also when the interface
-	// only left the namespace and may come back with the same index.
+	now := time.Now()
+	if now.Sub(r.checked) < checkEvery && !r.tell {
+		return nil
+	}
+	r.checked = now
+	// An interface that went down leaves its mark on the socket, once.
+	if r.tell = r.tell || soError(r.fd) == unix.ENETDOWN; r.tell {
+		r.down = true
+	}
+	// It is down before it is deleted, and the deletion itself makes no event. The kernel
+	// then unbinds the socket, also when the interface only left the namespace
+	// and may come back with the same index.
 	if r.down && boundIfindex(r.fd) < 0 {
 		r.gone = true
 		return port.ErrGone
 	}
-	if tell {
+	if r.tell {
+		r.tell = false
 		return port.ErrDown
 	}
 	if st == unix.TP_STATUS_KERNEL {
-		return r.inspect()
+		return r.inspect(now)
 	}
 	return nil
 }

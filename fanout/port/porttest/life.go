@@ -19,6 +19,7 @@ func testFlap(t *testing.T, l *lab) {
 	if l.A.SetLink == nil {
 		t.Skip("this kind's link can't be set down")
 	}
+	l.flaps = true
 	for range 12 {
 		if err := l.A.SetLink(false); err != nil {
 			t.Fatal(err)
