@@ -70,8 +70,11 @@ func parse(status string) (Set, error) {
 }
 
 // Explain adds to an error of missing permission which of the capabilities that the
-// operation needs are missing. Other errors, and nil, it returns as they are.
+// operation needs are missing. Other errors, those it has explained already, and nil, it returns as they are.
 func Explain(err error, need ...Cap) error {
+	if already := (*explained)(nil); errors.As(err, &already) {
+		return err
+	}
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return err
 	}
@@ -85,11 +88,20 @@ func Explain(err error, need ...Cap) error {
 func explain(err error, have Set, need []Cap) error {
 	missing := have.Missing(need...)
 	if len(missing) == 0 {
-		return fmt.Errorf("%w (no capability is missing: a security module, a seccomp filter or a namespace of another user forbids it)", err)
+		return &explained{err, "no capability is missing: a security module, a seccomp filter or a namespace of another user forbids it"}
 	}
 	list := make([]string, len(missing))
 	for i, c := range missing {
 		list[i] = c.String()
 	}
-	return fmt.Errorf("%w (missing %s: run as root, or grant it)", err, strings.Join(list, ", "))
+	return &explained{err, fmt.Sprintf("missing %s: run as root, or grant it", strings.Join(list, ", "))}
 }
+
+// explained is an error that Explain has been at.
+type explained struct {
+	err error
+	why string
+}
+
+func (e *explained) Error() string { return e.err.Error() + " (" + e.why + ")" }
+func (e *explained) Unwrap() error { return e.err }

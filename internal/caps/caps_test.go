@@ -48,6 +48,8 @@ func TestExplain(t *testing.T) {
 	}
 	if err := Explain(perm, NetAdmin); !errors.Is(err, unix.EPERM) || err == perm {
 		t.Errorf("%v", err)
+	} else if again := Explain(err, NetAdmin); again != err {
+		t.Errorf("explained twice: %v", again)
 	}
 }
 

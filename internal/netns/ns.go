@@ -31,6 +31,9 @@ var ErrNotExist = fs.ErrNotExist
 // ErrInvalid says that a reference can't be one.
 var ErrInvalid = errors.New("invalid reference")
 
+// ErrNotNetns says that a file is there, but isn't a network namespace.
+var ErrNotNetns = errors.New("not a network namespace")
+
 // ID tells namespaces apart while they exist. The kernel may give it again to
 // a later one: keep an NS open as long as its ID must mean it.
 type ID struct{ Dev, Ino uint64 }
@@ -113,7 +116,7 @@ func adopt(fd int) (*NS, error) {
 	case err != nil && !errors.Is(err, unix.ENOTTY):
 		return nil, errors.Join(fmt.Errorf("read type of namespace: %w", err), unix.Close(fd))
 	case err != nil || typ != unix.CLONE_NEWNET:
-		return nil, errors.Join(errors.New("not a network namespace (a name whose namespace is gone? ip netns del removes it)"), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("%w (a name whose namespace is gone? ip netns del removes it)", ErrNotNetns), unix.Close(fd))
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -1,0 +1,217 @@
+package epair
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// End is one end of a pair.
+//
+//	             in the end's namespace          what ports open
+//	veth         Name, InnerIndex                NetnsFD, Ifindex: the outer side
+//	tap          Name, InnerIndex                TapFD
+//	dev          Name, InnerIndex = Ifindex      NetnsFD, Ifindex: the same interface
+type End struct {
+	env  *Env
+	pair string
+	side byte // 'a' or 'b'
+	cfg  EndConfig
+	mtu  int
+	mac  net.HardwareAddr
+
+	portIndex  int       // of the device that ports open; 0 while there is none
+	innerIndex int       // of the device in the end's namespace
+	devNS      *netns.NS // dev: its namespace, which stays open until Delete
+	nsPath     string    // dev: where it was opened
+
+	state atomic.Int32 // State; written by the monitor, read by anyone
+
+	mu      sync.Mutex      // guards what follows
+	ns      *netns.NS       // the end's namespace; a veth and a tap keep it from Create to Up only
+	owned   bool            // the namespace is ours
+	claimed bool            // dev: in Env.devs
+	tapFD   int             // -1 unless there is one
+	base    map[string]bool // veth: offloads that we changed, as they were first
+}
+
+func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
+	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1}
+	e.state.Store(int32(Down)) // until the monitor knows better
+	return e
+}
+
+// Side is "a" or "b".
+func (e *End) Side() string { return string(e.side) }
+
+// Kind is "veth", "tap" or "dev".
+func (e *End) Kind() string { return e.cfg.Kind }
+
+// Name is the interface's name in the end's namespace.
+func (e *End) Name() string { return e.cfg.Name }
+
+// Netns is the reference by which the namespace was named.
+func (e *End) Netns() string { return e.cfg.netns() }
+
+// MTU is the end's MTU when it was created.
+func (e *End) MTU() int { return e.mtu }
+
+// MAC is the address of the interface in the end's namespace.
+func (e *End) MAC() net.HardwareAddr { return slices.Clone(e.mac) }
+
+// Addresses are those that Up gives to the interface.
+func (e *End) Addresses() []string { return slices.Clone(e.cfg.Addresses) }
+
+// NetnsFD is the namespace in which ports find Ifindex; -1 for a tap.
+// borrowed: valid until the pair is deleted.
+func (e *End) NetnsFD() int {
+	if ns := e.portSpace(); ns != nil {
+		return ns.FD()
+	}
+	return -1
+}
+
+// Ifindex is the device that ports open, in the namespace NetnsFD.
+func (e *End) Ifindex() int { return e.portIndex }
+
+// InnerIndex is the interface in the end's namespace.
+func (e *End) InnerIndex() int { return e.innerIndex }
+
+// TapFD is a tap's queue: a non-blocking descriptor with virtio_net_hdr; -1 for other kinds. As
+// long as it's open the device exists.
+// borrowed: valid until the pair is deleted. A port keeps a duplicate.
+func (e *End) TapFD() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tapFD
+}
+
+// State says how the end is. It costs nothing, and is late by a second at most.
+func (e *End) State() State { return State(e.state.Load()) }
+
+// portSpace is the namespace of the device that ports open; nil for a tap.
+func (e *End) portSpace() *netns.NS {
+	switch e.cfg.Kind {
+	case Veth:
+		return e.env.private
+	case Dev:
+		return e.devNS
+	}
+	return nil
+}
+
+// tag is the ifalias of what we create for the end.
+func (e *End) tag() string { return e.env.inst.linkTag(e.pair, e.side) }
+
+// label is how errors call the end's interface.
+func (e *End) label() string {
+	return fmt.Sprintf("%s %s in %s", e.cfg.Kind, e.cfg.Name, e.cfg.netns())
+}
+
+// inside runs fn with the end's namespace, after it has made sure that the interface is still there.
+// The namespace is held only meanwhile.
+func (e *End) inside(fn func(*netns.NS, *netlink.Handle) error) error {
+	ns, release, err := e.space()
+	if err != nil {
+		return err
+	}
+	defer release()
+	h, err := open(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.LinkByIndex(e.innerIndex)
+	if missing(err) || err == nil && e.cfg.Kind != Dev && l.Attrs().Alias != e.tag() {
+		return errNoLink
+	}
+	if err != nil {
+		return err
+	}
+	return fn(ns, h)
+}
+
+// space opens the end's namespace.
+func (e *End) space() (ns *netns.NS, release func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.ns != nil:
+		ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", e.ns.FD()))
+	case e.tapFD >= 0:
+		var fd int
+		if fd, err = unix.IoctlRetInt(e.tapFD, unix.TUNGETDEVNETNS); err == nil {
+			ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+			unix.Close(fd)
+		}
+	default:
+		ns, err = netns.Open(e.cfg.netns())
+	}
+	if errors.Is(err, netns.ErrNotExist) || errors.Is(err, unix.EBADFD) {
+		return nil, nil, errNoLink
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return ns, func() { ns.Close() }, nil
+}
+
+// closeSpace lets the end's namespace go.
+func (e *End) closeSpace() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ns == nil {
+		return nil
+	}
+	err := e.ns.Close()
+	e.ns = nil
+	return err
+}
+
+// Stats is what a device has counted since it was created (ip -s link).
+type Stats struct {
+	RxFrames, RxBytes, RxDropped, RxErrors, RxMissed uint64
+	TxFrames, TxBytes, TxDropped, TxErrors           uint64
+}
+
+// Stats reads the counters of the device that ports open: for a veth the
+// outer side, which transmits into the namespace and receives from it; for a tap the device, whose
+// namespace sees it the other way round.
+func (e *End) Stats() (Stats, error) {
+	if err := e.env.begin(); err != nil {
+		return Stats{}, fmt.Errorf("read counters of %s: %w", e.label(), err)
+	}
+	defer e.env.life.RUnlock()
+	var l netlink.Link
+	var err error
+	if e.cfg.Kind == Veth {
+		l, err = e.env.out.LinkByIndex(e.portIndex)
+	} else {
+		err = e.inside(func(_ *netns.NS, h *netlink.Handle) (err error) {
+			l, err = h.LinkByIndex(e.innerIndex)
+			return err
+		})
+	}
+	if missing(err) {
+		err = errNoLink
+	}
+	if err != nil {
+		return Stats{}, fmt.Errorf("read counters of %s: %w", e.label(), err)
+	}
+	s := l.Attrs().Statistics
+	if s == nil {
+		return Stats{}, fmt.Errorf("read counters of %s: the kernel gave none", e.label())
+	}
+	return Stats{
+		RxFrames: s.RxPackets, RxBytes: s.RxBytes, RxDropped: s.RxDropped, RxErrors: s.RxErrors, RxMissed: s.RxMissedErrors,
+		TxFrames: s.TxPackets, TxBytes: s.TxBytes, TxDropped: s.TxDropped, TxErrors: s.TxErrors,
+	}, nil
+}

@@ -1,0 +1,137 @@
+package epair
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// A TAP's queue keeps the namespace alive in which its descriptor was opened (tun_chr_open,
+// drivers/net/tun.c), so that is the private one; the device then moves to the end's
+// namespace, which its owner can delete whenever he likes. The device isn't persistent: it goes with the last
+// descriptor.
+
+const (
+	tapFlags  = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
+	tapTxQLen = 1000 // frames that wait in the queue for the port: the kernel's 500 is 3 ms at 150 kpps
+
+	// What frames may leave to the reader: a virtio_net_hdr carries it.
+	tapOffload = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
+	tapUSO     = unix.TUN_F_USO4 | unix.TUN_F_USO6 // since Linux 6.2
+
+	vnetHdrLen = 10 // struct virtio_net_hdr without num_buffers
+)
+
+// createTAP makes the end's TAP, down.
+func (e *End) createTAP() error {
+	h, err := open(e.ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := e.env.step("open tap"); err != nil {
+		return err
+	}
+	temp := e.env.tempName('t')
+	if err := e.openTAP(temp); err != nil {
+		return err
+	}
+	if err := e.env.step("move tap"); err != nil {
+		return err
+	}
+	l, err := e.env.out.LinkByName(temp)
+	if err != nil {
+		return fmt.Errorf("look up tap: %w", err)
+	}
+	tagged := e.env.out.LinkSetAlias(l, e.tag())
+	if err := errors.Join(tagged, e.env.out.LinkSetNsFd(l, e.ns.FD())); err != nil {
+		return fmt.Errorf("move it to its namespace: %w", err)
+	}
+	if l, err = h.LinkByName(temp); err != nil {
+		return fmt.Errorf("look up tap: %w", err)
+	}
+	e.innerIndex, e.portIndex = l.Attrs().Index, l.Attrs().Index
+	if err := e.clearName(h); err != nil {
+		return err
+	}
+	if err := e.env.step("set up tap"); err != nil {
+		return err
+	}
+	err = h.LinkSetName(l, e.cfg.Name)
+	if errors.Is(err, unix.EEXIST) {
+		err = e.clearName(h) // says whose it is
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.LinkSetMTU(l, e.mtu), h.LinkSetHardwareAddr(l, e.mac), h.LinkSetTxQLen(l, tapTxQLen)); err != nil {
+		return fmt.Errorf("set mtu, address and queue length: %w", err)
+	}
+	return nil
+}
+
+// openTAP opens the first queue of a new TAP in the private namespace.
+func (e *End) openTAP(name string) error {
+	return e.env.private.Do(func() error {
+		fd, err := unix.Open(e.env.tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return tunError(e.env.tun, err)
+		}
+		e.tapFD = fd // from here on Delete closes it
+		req, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		req.SetUint16(tapFlags)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+			return fmt.Errorf("create it: %w", err)
+		}
+		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffload|tapUSO)
+		if errors.Is(err, unix.EINVAL) {
+			err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffload)
+		}
+		if err != nil {
+			return fmt.Errorf("turn offloads on: %w", err)
+		}
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHdrLen); err != nil {
+			return fmt.Errorf("set header size: %w", err)
+		}
+		return nil
+	})
+}
+
+// tunError says how to get the clone device.
+func tunError(path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("open %s: %w (make it: mknod %s c 10 200, or load the tun module)", path, err, path)
+	case errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("open %s: %w (load the tun module: modprobe tun)", path, err)
+	}
+	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// deleteTAP deletes the device, also when ports still have duplicates of its
+// queue, and closes the queue.
+func (e *End) deleteTAP() error {
+	var err error
+	if e.innerIndex != 0 {
+		if err = e.inside(e.deleteInner); missing(err) {
+			err = nil
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.tapFD >= 0 {
+		err = errors.Join(err, unix.Close(e.tapFD))
+		e.tapFD = -1
+	}
+	return err
+}
+
+func (e *End) deleteInner(_ *netns.NS, h *netlink.Handle) error { return delLink(h, e.innerIndex) }

@@ -1,0 +1,140 @@
+package epair
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// createVeth makes the end's veth: the outer side in the private namespace, up;
+// the inner side straight in the end's namespace, down. No namespace in between sees it.
+//
+//	end's namespace              private namespace
+//	Name, tagged, down  ───────  eUUIDvN, tagged, up, ARP off
+func (e *End) createVeth() error {
+	h, err := open(e.ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if err := e.env.step("add veth"); err != nil {
+		return err
+	}
+	if err := e.addVeth(h); err != nil {
+		return err
+	}
+	inner, err := h.LinkByName(e.cfg.Name)
+	if err != nil {
+		return fmt.Errorf("look up inner side: %w", err)
+	}
+	a := inner.Attrs()
+	e.innerIndex = a.Index
+	if err := e.checkQueues(a); err != nil {
+		return err
+	}
+	if err := e.env.step("tag veth"); err != nil {
+		return err
+	}
+	if err := errors.Join(h.LinkSetAlias(at(e.innerIndex), e.tag()), e.env.out.LinkSetAlias(at(e.portIndex), e.tag())); err != nil {
+		return fmt.Errorf("tag it: %w", err)
+	}
+	if err := e.env.step("set outer side up"); err != nil {
+		return err
+	}
+	if err := errors.Join(e.env.out.LinkSetARPOff(at(e.portIndex)), e.env.out.LinkSetUp(at(e.portIndex))); err != nil {
+		return fmt.Errorf("set outer side up: %w", err)
+	}
+	return nil
+}
+
+// addVeth asks the kernel for the veth. When the name is taken by an orphan of ours, it is
+// removed first.
+func (e *End) addVeth(h *netlink.Handle) error {
+	const tries = 3 // the kernel may be deleting the orphan by itself
+	for try := 1; ; try++ {
+		if err := e.clearName(h); err != nil {
+			return err
+		}
+		v := e.vethRequest()
+		err := e.env.out.LinkAdd(v)
+		if err == nil {
+			e.portIndex = v.Index
+			return nil
+		}
+		if !errors.Is(err, unix.EEXIST) || try == tries {
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
+			}
+			return err
+		}
+	}
+}
+
+// outerBase is where the indexes of outer sides begin. Inner sides have small ones, so that the two of a
+// veth never have the same: the kernel would take it for a device without a peer, and
+// tell of a lost carrier up to a second late (linkwatch_urgent_event, net/core/link_watch.c).
+const outerBase = 1 << 24
+
+func (e *End) vethRequest() *netlink.Veth {
+	queues := e.env.queues
+	return &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{
+			Name: e.env.tempName('v'), Index: outerBase + e.env.number(), MTU: e.mtu,
+			TxQLen: -1, NumTxQueues: queues, NumRxQueues: queues,
+		},
+		PeerName: e.cfg.Name, PeerHardwareAddr: e.mac, PeerMTU: uint32(e.mtu), PeerNamespace: netlink.NsFd(e.ns.FD()),
+		PeerTxQLen: -1, PeerNumTxQueues: uint32(queues), PeerNumRxQueues: uint32(queues),
+	}
+}
+
+// checkQueues makes sure that both sides have as many queues as asked for: frames
+// sent to a queue that isn't there vanish without an error.
+func (e *End) checkQueues(inner *netlink.LinkAttrs) error {
+	outer, err := e.env.out.LinkByIndex(e.portIndex)
+	if err != nil {
+		return fmt.Errorf("look up outer side: %w", err)
+	}
+	for _, a := range []*netlink.LinkAttrs{inner, outer.Attrs()} {
+		if a.NumRxQueues != e.env.queues || a.NumTxQueues != e.env.queues {
+			return fmt.Errorf("%s has %d receive and %d transmit queues, not %d (use fewer workers)", a.Name, a.NumRxQueues, a.NumTxQueues, e.env.queues)
+		}
+	}
+	return nil
+}
+
+// clearName makes sure that no interface in the end's namespace has the end's name.
+// Only an orphan of ours is removed.
+func (e *End) clearName(h *netlink.Handle) error {
+	l, err := h.LinkByName(e.cfg.Name)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up name: %w", err)
+	}
+	alias := l.Attrs().Alias
+	o, err := e.env.inst.owner(alias)
+	if err != nil {
+		return err
+	}
+	const cure = "(choose another name or remove it)"
+	switch o {
+	case orphan:
+		if err := delLink(h, l.Attrs().Index); err != nil {
+			return fmt.Errorf("remove what a crash left: %w", err)
+		}
+		return nil
+	case own:
+		return fmt.Errorf("%w by another end of this epair, %s (choose another name)", ErrTaken, alias)
+	case live:
+		return fmt.Errorf("%w by an interface of another epair, which runs (choose another name)", ErrTaken)
+	case unproven:
+		return fmt.Errorf("%w by an interface of an epair that isn't known here %s", ErrTaken, cure)
+	}
+	return fmt.Errorf("%w by an interface that is not epair's %s", ErrTaken, cure)
+}
+
+// ErrTaken says that an interface which isn't ours has the name.
+var ErrTaken = errors.New("name is taken")
