@@ -92,6 +92,23 @@ func (m *monitor) add(e *End) error {
 	return w.add(e)
 }
 
+// refresh looks at an end now.
+func (m *monitor) refresh(e *End) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.cfg.Kind == TAP {
+		m.lookAtTaps()
+		return nil
+	}
+	w := m.watches[e.portSpace().ID()]
+	if w == nil {
+		return errNoLink
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.look(e)
+}
+
 // remove stops to keep e's state, which is Gone from now on.
 func (m *monitor) remove(e *End) {
 	m.mu.Lock()

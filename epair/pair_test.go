@@ -51,7 +51,7 @@ func TestVethPair(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.State() != Up {
-		waitFor(t, "state up", func() bool { return p.State() == Up })
+		t.Errorf("state after Up: %s", p.State())
 	}
 	checkAddresses(t, "va", "10.0.0.1/24")
 	checkAddresses(t, "vb", "10.0.0.2/24", "fd00::2/64")

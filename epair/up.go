@@ -30,7 +30,7 @@ func (p *Pair) Up() error {
 		if e.cfg.Kind == Dev {
 			continue
 		}
-		if err := errors.Join(e.inside(e.awaitCarrier), e.closeSpace()); err != nil {
+		if err := errors.Join(e.inside(e.awaitCarrier), e.env.mon.refresh(e), e.closeSpace()); err != nil {
 			return fmt.Errorf("set pair %s up: %s: %w", p.cfg.Name, e.label(), err)
 		}
 	}

@@ -61,6 +61,12 @@ func (w *watch) close() {
 func (w *watch) add(e *End) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.ends[e.portIndex] = e
+	return w.look(e)
+}
+
+// look reads e's state. Events of an older one may follow, then those of this one do too.
+func (w *watch) look(e *End) error {
 	l, err := w.h.LinkByIndex(e.portIndex)
 	if missing(err) {
 		e.setState(Gone)
@@ -69,7 +75,6 @@ func (w *watch) add(e *End) error {
 	if err != nil {
 		return fmt.Errorf("read state of interface: %w", err)
 	}
-	w.ends[e.portIndex] = e
 	e.setState(linkState(l.Attrs()))
 	return nil
 }
@@ -134,13 +139,7 @@ func (w *watch) lookAtAll() {
 	if w.closed {
 		return
 	}
-	for index, e := range w.ends {
-		l, err := w.h.LinkByIndex(index)
-		switch {
-		case missing(err):
-			e.setState(Gone)
-		case err == nil:
-			e.setState(linkState(l.Attrs()))
-		}
+	for _, e := range w.ends {
+		_ = w.look(e) // an error that isn't ENODEV is a passing one: the next event corrects the state
 	}
 }
