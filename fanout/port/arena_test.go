@@ -92,3 +92,22 @@ func TestArenaIsSharedByWorkers(t *testing.T) {
 		t.Errorf("%d buffers are in use", a.InUse())
 	}
 }
+
+func TestArenaReusesTheWarmestBuffer(t *testing.T) {
+	a := newArena(t, 8)
+	var slots [4]uint32
+	for i := range slots {
+		slots[i], _ = a.Get()
+	}
+	for _, i := range []int{2, 0, 3, 1} {
+		a.Put(slots[i])
+	}
+	for _, i := range []int{1, 3, 0, 2} {
+		if got, ok := a.Get(); !ok || got != slots[i] {
+			t.Errorf("got buffer %d, %v, want %d", got, ok, slots[i])
+		}
+	}
+	for _, slot := range slots {
+		a.Put(slot)
+	}
+}
