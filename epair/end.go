@@ -148,9 +148,13 @@ func (e *End) space() (ns *netns.NS, release func(), err error) {
 		ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", e.ns.FD()))
 	case e.tapFD >= 0:
 		var fd int
-		if fd, err = unix.IoctlRetInt(e.tapFD, unix.TUNGETDEVNETNS); err == nil {
+		fd, err = unix.IoctlRetInt(e.tapFD, unix.TUNGETDEVNETNS)
+		switch {
+		case err == nil:
 			ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
 			unix.Close(fd)
+		case errors.Is(err, unix.EINVAL): // the namespace is ending (get_net_ns)
+			err = errNoLink
 		}
 	default:
 		ns, err = netns.Open(e.cfg.netns())

@@ -45,20 +45,39 @@ func newInstance(dir string) (*instance, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
-	i := &instance{id: uuid.NewString(), dir: dir}
-	// The file gets its final name when it's locked already: nobody sees it free.
-	f, err := os.CreateTemp(dir, ".lock-")
+	for {
+		i := &instance{id: uuid.NewString(), dir: dir}
+		ok, err := i.lock()
+		if err != nil {
+			return nil, fmt.Errorf("create instance lock: %w", err)
+		}
+		if ok {
+			return i, nil
+		}
+	}
+}
+
+// lock creates the lock. ok is false if somebody took the file, between its creation and the
+// lock, for that of a crashed instance and removed it.
+func (i *instance) lock() (ok bool, err error) {
+	f, err := os.OpenFile(i.path(i.id), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("create instance lock: %w", err)
+		return false, err
+	}
+	// Not without waiting: others hold it for a moment to test it.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return false, errors.Join(err, os.Remove(f.Name()), f.Close())
+	}
+	locked, err := f.Stat()
+	if err != nil {
+		return false, errors.Join(err, f.Close())
+	}
+	there, err := os.Stat(f.Name())
+	if err != nil || !os.SameFile(locked, there) {
+		return false, f.Close()
 	}
 	i.file = f
-	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		err = os.Rename(f.Name(), i.path(i.id))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("create instance lock: %w", err), os.Remove(f.Name()), f.Close())
-	}
-	return i, nil
+	return true, nil
 }
 
 func (i *instance) path(id string) string { return filepath.Join(i.dir, id+".lock") }

@@ -27,7 +27,7 @@ import (
 const roleVar = "EPAIR_TEST_ROLE"
 
 // roles are what a process started by a test does instead of testing.
-var roles = map[string]func() error{}
+var roles = map[string]func() error{"hold": roleHold, "churn": roleChurn, "weak": roleWeak}
 
 func TestMain(m *testing.M) {
 	switch role := os.Getenv(roleVar); {
@@ -92,7 +92,7 @@ func isolated(t testing.TB) {
 func newEnv(t testing.TB, c EnvConfig) *Env {
 	t.Helper()
 	isolated(t)
-	before := world(t)
+	before, goroutines := world(t), runtime.NumGoroutine()
 	env, err := NewEnv(c)
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +104,7 @@ func newEnv(t testing.TB, c EnvConfig) *Env {
 			}
 		}
 		same(t, before, world(t))
+		waitFor(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= goroutines })
 	})
 	return env
 }

@@ -56,17 +56,10 @@ func (e *End) createTAP() error {
 		return fmt.Errorf("look up tap: %w", err)
 	}
 	e.innerIndex, e.portIndex = l.Attrs().Index, l.Attrs().Index
-	if err := e.clearName(h); err != nil {
+	if err := e.takeName(h); err != nil {
 		return err
 	}
 	if err := e.env.step("set up tap"); err != nil {
-		return err
-	}
-	err = h.LinkSetName(l, e.cfg.Name)
-	if errors.Is(err, unix.EEXIST) {
-		err = e.clearName(h) // says whose it is
-	}
-	if err != nil {
 		return err
 	}
 	if err := errors.Join(h.LinkSetMTU(l, e.mtu), h.LinkSetHardwareAddr(l, e.mac), h.LinkSetTxQLen(l, tapTxQLen)); err != nil {

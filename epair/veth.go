@@ -12,7 +12,7 @@ import (
 // the inner side straight in the end's namespace, down. No namespace in between sees it.
 //
 //	end's namespace              private namespace
-//	Name, tagged, down  ───────  eUUIDvN, tagged, up, ARP off
+//	Name, tagged, down  ───────  eUUIDv1, tagged, up, ARP off
 func (e *End) createVeth() error {
 	h, err := open(e.ns)
 	if err != nil {
@@ -22,16 +22,21 @@ func (e *End) createVeth() error {
 	if err := e.env.step("add veth"); err != nil {
 		return err
 	}
-	if err := e.addVeth(h); err != nil {
+	v := e.vethRequest()
+	err = e.env.out.LinkAdd(v)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
+	}
+	if err != nil {
 		return err
 	}
-	inner, err := h.LinkByName(e.cfg.Name)
+	e.portIndex = v.Index
+	inner, err := h.LinkByName(v.PeerName)
 	if err != nil {
 		return fmt.Errorf("look up inner side: %w", err)
 	}
-	a := inner.Attrs()
-	e.innerIndex = a.Index
-	if err := e.checkQueues(a); err != nil {
+	e.innerIndex = inner.Attrs().Index
+	if err := e.checkQueues(inner.Attrs()); err != nil {
 		return err
 	}
 	if err := e.env.step("tag veth"); err != nil {
@@ -40,6 +45,9 @@ func (e *End) createVeth() error {
 	if err := errors.Join(h.LinkSetAlias(at(e.innerIndex), e.tag()), e.env.out.LinkSetAlias(at(e.portIndex), e.tag())); err != nil {
 		return fmt.Errorf("tag it: %w", err)
 	}
+	if err := e.takeName(h); err != nil {
+		return err
+	}
 	if err := e.env.step("set outer side up"); err != nil {
 		return err
 	}
@@ -47,29 +55,6 @@ func (e *End) createVeth() error {
 		return fmt.Errorf("set outer side up: %w", err)
 	}
 	return nil
-}
-
-// addVeth asks the kernel for the veth. When the name is taken by an orphan of ours, it is
-// removed first.
-func (e *End) addVeth(h *netlink.Handle) error {
-	const tries = 3 // the kernel may be deleting the orphan by itself
-	for try := 1; ; try++ {
-		if err := e.clearName(h); err != nil {
-			return err
-		}
-		v := e.vethRequest()
-		err := e.env.out.LinkAdd(v)
-		if err == nil {
-			e.portIndex = v.Index
-			return nil
-		}
-		if !errors.Is(err, unix.EEXIST) || try == tries {
-			if errors.Is(err, unix.EOPNOTSUPP) {
-				return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
-			}
-			return err
-		}
-	}
 }
 
 // outerBase is where the indexes of outer sides begin. Inner sides have small ones, so that the two of a
@@ -84,7 +69,7 @@ func (e *End) vethRequest() *netlink.Veth {
 			Name: e.env.tempName('v'), Index: outerBase + e.env.number(), MTU: e.mtu,
 			TxQLen: -1, NumTxQueues: queues, NumRxQueues: queues,
 		},
-		PeerName: e.cfg.Name, PeerHardwareAddr: e.mac, PeerMTU: uint32(e.mtu), PeerNamespace: netlink.NsFd(e.ns.FD()),
+		PeerName: e.env.tempName('w'), PeerHardwareAddr: e.mac, PeerMTU: uint32(e.mtu), PeerNamespace: netlink.NsFd(e.ns.FD()),
 		PeerTxQLen: -1, PeerNumTxQueues: uint32(queues), PeerNumRxQueues: uint32(queues),
 	}
 }
@@ -102,6 +87,25 @@ func (e *End) checkQueues(inner *netlink.LinkAttrs) error {
 		}
 	}
 	return nil
+}
+
+// takeName gives the end's interface its final name. It has its tag already: whoever finds an interface
+// of ours by its name, also after a crash, knows that it's ours. When an orphan
+// of ours has the name, it is removed.
+func (e *End) takeName(h *netlink.Handle) error {
+	const tries = 3 // somebody else may create or delete one at the same time
+	for try := 1; ; try++ {
+		if err := e.env.step("take name"); err != nil {
+			return err
+		}
+		if err := e.clearName(h); err != nil {
+			return err
+		}
+		err := h.LinkSetName(at(e.innerIndex), e.cfg.Name)
+		if !errors.Is(err, unix.EEXIST) || try == tries {
+			return err
+		}
+	}
 }
 
 // clearName makes sure that no interface in the end's namespace has the end's name.
