@@ -211,7 +211,6 @@ func (x *Tx) Close() error {
 		return nil
 	}
 	x.closed = true
-	x.q.reclaim(x.umem, none)
 	x.end.closeTx(x)
 	return nil
 }
