@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/epair-net/epair/internal/cpus"
 )
 
 // Version is what the version key of a configuration must say.
@@ -121,4 +123,16 @@ func Parse(data []byte, allowed []int) (*Config, error) {
 		c.Pairs[i] = c.Pairs[i].WithDefaults()
 	}
 	return c, nil
+}
+
+// Warnings says what the user should know of a configuration that is right.
+func (c *Config) Warnings() []string {
+	set, err := cpus.Parse(c.Pool.CPUs)
+	if err != nil {
+		return nil // Check has refused it
+	}
+	if twice := cpus.Repeats(set); len(twice) > 0 {
+		return []string{fmt.Sprintf("pool.cpus: several workers share cpu %s: good for tests, not for speed", cpus.Format(twice))}
+	}
+	return nil
 }

@@ -62,6 +62,9 @@ func TestParse(t *testing.T) {
 			Datapath: "auto", Mode: "pool", Port: "packet",
 		}},
 	}
+	if w := got.Warnings(); w != nil {
+		t.Errorf("warnings %q", w)
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -76,6 +79,9 @@ func TestParseOtherSpellings(t *testing.T) {
 	}
 	if c.Pool.CPUs != "0,0,1" || c.RSS.Table != "0,1,1" || c.RSS.Key != "0123e5" || len(c.Pairs) != 2 {
 		t.Errorf("%+v", c)
+	}
+	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0], "share cpu 0:") {
+		t.Errorf("warnings %q", w)
 	}
 	if c, err := Parse([]byte("version: epair/v1\n"), nil); err != nil || len(c.Pairs) != 0 {
 		t.Errorf("no pairs: %+v %v", c, err)

@@ -59,20 +59,20 @@ func (p *Pair) setDeleted(to bool) bool {
 // deleteVeths deletes all veths by their outer sides.
 func (e *Env) deleteVeths(pairs []*Pair) error {
 	var errs []error
-	group, any := e.newGroup(), false
+	group, found := e.newGroup(), false
 	for _, p := range pairs {
 		for _, end := range p.ends() {
 			if end.cfg.Kind != Veth || end.portIndex == 0 {
 				continue
 			}
-			any = true
+			found = true
 			err := e.out.LinkSetGroup(at(end.portIndex), int(group))
 			if err != nil && !missing(err) {
 				errs = append(errs, fmt.Errorf("delete %s: %w", end.label(), denied(err)))
 			}
 		}
 	}
-	if any {
+	if found {
 		if err := delGroup(e.private, group); err != nil {
 			errs = append(errs, fmt.Errorf("delete veths: %w", denied(err)))
 		}

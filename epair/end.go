@@ -119,11 +119,11 @@ func (e *End) label() string {
 // inside runs fn with the end's namespace, after it has made sure that the interface is still there.
 // The namespace is held only meanwhile.
 func (e *End) inside(fn func(*netns.NS, *netlink.Handle) error) error {
-	ns, release, err := e.space()
+	ns, err := e.space()
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer ns.Close()
 	h, err := open(ns)
 	if err != nil {
 		return err
@@ -139,19 +139,19 @@ func (e *End) inside(fn func(*netns.NS, *netlink.Handle) error) error {
 	return fn(ns, h)
 }
 
-// space opens the end's namespace.
-func (e *End) space() (ns *netns.NS, release func(), err error) {
+// space opens what should be the end's namespace: the name may have been given to another.
+func (e *End) space() (ns *netns.NS, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.ns != nil:
-		ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", e.ns.FD()))
+		ns, err = netns.Open(fdPath(e.ns.FD()))
 	case e.tapFD >= 0:
 		var fd int
 		fd, err = unix.IoctlRetInt(e.tapFD, unix.TUNGETDEVNETNS)
 		switch {
 		case err == nil:
-			ns, err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+			ns, err = netns.Open(fdPath(fd))
 			unix.Close(fd)
 		case errors.Is(err, unix.EINVAL): // the namespace is ending (get_net_ns)
 			err = errNoLink
@@ -160,12 +160,24 @@ func (e *End) space() (ns *netns.NS, release func(), err error) {
 		ns, err = netns.Open(e.cfg.netns())
 	}
 	if errors.Is(err, netns.ErrNotExist) || errors.Is(err, unix.EBADFD) {
-		return nil, nil, errNoLink
+		return nil, errNoLink
 	}
+	return ns, err
+}
+
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// Space opens the end's namespace, for those who want to look into it or to
+// start something there. It lives as long as the result is open.
+func (e *End) Space() (ns *netns.NS, err error) {
+	err = e.inside(func(own *netns.NS, _ *netlink.Handle) (err error) {
+		ns, err = netns.Open(fdPath(own.FD()))
+		return err
+	})
 	if err != nil {
-		return nil, nil, err
+		return nil, fmt.Errorf("open namespace of %s: %w", e.label(), err)
 	}
-	return ns, func() { ns.Close() }, nil
+	return ns, nil
 }
 
 // closeSpace lets the end's namespace go.

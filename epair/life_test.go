@@ -1,7 +1,6 @@
 package epair
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -15,123 +14,9 @@ import (
 	"github.com/epair-net/epair/internal/netns"
 )
 
-func tapPair(name, ns string) PairConfig {
-	return PairConfig{
-		Name: name,
-		A:    EndConfig{Kind: TAP, Name: "tap0", Netns: ns, Addresses: []string{"10.1.0.1/24"}},
-		B:    EndConfig{Kind: Veth, Name: "eth0", Netns: ns + "b"},
-	}
-}
-
-func TestTAP(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	c := tapPair("tap", "ta")
-	c.MTU = 4000
-	p := createUp(t, env, c)
-	e := p.A
-	if e.State() != Up || e.Kind() != "tap" || e.NetnsFD() != -1 || e.MTU() != 4000 {
-		t.Errorf("%s %s %d %d", e.State(), e.Kind(), e.NetnsFD(), e.MTU())
-	}
-	a := link(t, "ta", "tap0")
-	if a.Index != e.InnerIndex() || a.Index != e.Ifindex() || a.MTU != 4000 || a.TxQLen != tapTxQLen || a.Alias != e.tag() || !bytes.Equal(a.HardwareAddr, e.MAC()) {
-		t.Errorf("%+v", a)
-	}
-	in(t, "ta", func(h *netlink.Handle) error {
-		addrs, err := h.AddrList(at(a.Index), netlink.FAMILY_V4)
-		if err == nil && (len(addrs) != 1 || addrs[0].IPNet.String() != "10.1.0.1/24") {
-			t.Errorf("addresses %v", addrs)
-		}
-		return err
-	})
-	f := features(t, "ta", "tap0")
-	for _, name := range []string{"tx-checksum-ip-generic", "tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-udp-segmentation"} {
-		if !f[name].On {
-			t.Errorf("%s is off", name)
-		}
-	}
-	checkTapFD(t, e)
-	if links := linksIn(t, "ta"); len(links) != 2 {
-		t.Errorf("links %v", links)
-	}
-}
-
-// checkTapFD looks at the queue and sends a frame each way.
-func checkTapFD(t *testing.T, e *End) {
-	t.Helper()
-	fd := e.TapFD()
-	fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil || fl&unix.O_NONBLOCK == 0 {
-		t.Errorf("flags %#x %v", fl, err)
-	}
-	req := must(unix.NewIfreq(""))
-	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); err != nil || req.Uint16()&tapFlags != tapFlags || req.Name() != "tap0" {
-		t.Errorf("queue of %s has flags %#x: %v", req.Name(), req.Uint16(), err)
-	}
-	if n, err := unix.IoctlGetInt(fd, unix.TUNGETVNETHDRSZ); err != nil || n != vnetHdrLen {
-		t.Errorf("header size %d %v", n, err)
-	}
-	out := arpRequest(e.MAC(), net.HardwareAddr{255, 255, 255, 255, 255, 255}, "10.1.0.1", "10.1.0.77")
-	inject(t, "ta", "tap0", [][]byte{out})
-	buf := make([]byte, 5000)
-	waitFor(t, "the frame", func() bool {
-		n, err := unix.Read(fd, buf) // the namespace sends frames of its own too
-		return err == nil && n >= vnetHdrLen && bytes.Equal(buf[vnetHdrLen:n], out)
-	})
-	before, err := e.Stats()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := unix.Write(fd, append(make([]byte, vnetHdrLen), out...)); err != nil || n != vnetHdrLen+len(out) {
-		t.Errorf("write: %d %v", n, err)
-	}
-	if after, err := e.Stats(); err != nil || after.RxFrames != before.RxFrames+1 {
-		t.Errorf("counters %+v, were %+v: %v", after, before, err)
-	}
-}
-
-// A port's duplicate of the queue doesn't keep the device.
-func TestTAPDeletedWhilePortsAreOpen(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	p := createUp(t, env, tapPair("dup", "tb"))
-	fd, err := unix.Dup(p.A.TapFD())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	named(t, "tb-other") // so that there is something to compare with
-	if err := p.Delete(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := unix.Read(fd, make([]byte, 100)); !errors.Is(err, unix.EBADFD) {
-		t.Errorf("read from the queue of a deleted tap: %v", err)
-	}
-	if p.A.TapFD() != -1 {
-		t.Errorf("descriptor %d", p.A.TapFD())
-	}
-}
-
-func TestTAPWithoutCloneDevice(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	env.tun = "/run/no-tun"
-	before := world(t)
-	_, err := Create(tapPair("notun", "tc"), env)
-	want := "create pair notun: create tap tap0 in tc: open /run/no-tun: no such file or directory (make it: mknod /run/no-tun c 10 200, or load the tun module)"
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v\nwant %s", err, want)
-	}
-	same(t, before, world(t))
-	// A device node without a driver.
-	env.tun = "/run/dead-tun"
-	if err := unix.Mknod(env.tun, unix.S_IFCHR|0o600, int(unix.Mkdev(10, 254))); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Remove(env.tun)
-	if _, err := Create(tapPair("notun", "tc"), env); err == nil || !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENXIO) {
-		t.Errorf("dead node: %v", err)
-	}
-}
-
-// host: d0 ── d1        namespace guest: g0 ── g1
+// TestDev:
+//
+//	host: d0 ── d1        namespace guest: g0 ── g1
 func TestDev(t *testing.T) {
 	env := newEnv(t, EnvConfig{})
 	foreignVeth(t, "host", "d0", "d1")
@@ -284,58 +169,33 @@ func TestUpTimesOut(t *testing.T) {
 	}
 }
 
-// Namespaces are shared: the last end takes what is ours with it, and nothing that isn't.
-func TestSharedNamespaces(t *testing.T) {
+// Up can be called again; an address that can't be set is an error that says why.
+func TestUpAgainAndAddresses(t *testing.T) {
 	env := newEnv(t, EnvConfig{})
-	named(t, "theirs")
-	first := create(t, env, vethPair("one", "ours", "theirs"))
-	c := vethPair("two", "ours", "theirs")
-	c.A.Name, c.B.Name = "eth1", "eth1"
-	second := create(t, env, c)
-	exists := func(ref string, want bool) {
-		t.Helper()
-		ns, err := netns.Open(ref)
-		if err == nil {
-			ns.Close()
-		}
-		if (err == nil) != want {
-			t.Errorf("%s: %v", ref, err)
-		}
-	}
-	if err := first.Delete(); err != nil {
-		t.Fatal(err)
-	}
-	exists("ours", true)
-	if err := second.Delete(); err != nil {
-		t.Fatal(err)
-	}
-	exists("ours", false)
-	exists("theirs", true)
-
-	// The operator deletes ours, and makes another of that name.
-	third := create(t, env, vethPair("three", "ours", "theirs"))
-	if err := netns.Delete("ours"); err != nil {
-		t.Fatal(err)
-	}
-	named(t, "ours")
-	if err := third.Delete(); err != nil {
+	c := vethPair("again", "ua", "ub")
+	c.A.Addresses = []string{"10.0.0.1/24", "fd00::1/64"}
+	p := createUp(t, env, c)
+	if err := p.Up(); err != nil {
 		t.Error(err)
 	}
-	exists("ours", true)
-}
-
-// Nothing of ours keeps a namespace alive, or the interface of another in it.
-func TestNamespaceDiesWhenItsOwnerSaysSo(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	named(t, "mortal")
-	foreignVeth(t, "host", "wit0", "wit1") // the witness: it goes with its peer
-	p := createUp(t, env, PairConfig{Name: "m", A: EndConfig{Kind: Veth, Name: "eth0", Netns: "mortal"}, B: EndConfig{Kind: TAP, Name: "tap0", Netns: "mortal"}})
-	ns := must(netns.Open("mortal"))
-	in(t, "host", func(h *netlink.Handle) error { return h.LinkSetNsFd(must(h.LinkByName("wit1")), ns.FD()) })
-	ns.Close()
-	if err := netns.Delete("mortal"); err != nil {
+	ns, err := p.A.Space()
+	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the namespace's end", func() bool { return len(linksIn(t, "host")) == 1 })
-	waitFor(t, "both ends to be gone", func() bool { return p.A.State() == Gone && p.B.State() == Gone })
+	err = ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0) })
+	if err := errors.Join(err, ns.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c.Name, c.A.Name, c.B.Name = "six", "eth1", "eth1"
+	q := create(t, env, c)
+	want := "set pair six up: veth eth1 in ua: add address fd00::1/64: IPv6 is disabled there (net.ipv6.conf.*.disable_ipv6)"
+	if err := q.Up(); err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+	if err := env.DeleteAll(env.Pairs()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.A.Space(); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("namespace of a deleted end: %v", err)
+	}
 }

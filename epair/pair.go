@@ -197,13 +197,3 @@ func (e *End) leave() bool {
 	e.owned = false
 	return owned
 }
-
-// Space opens the end's namespace, for those who want to look into it or to
-// start something there. It lives as long as the result is open.
-func (e *End) Space() (*netns.NS, error) {
-	ns, _, err := e.space()
-	if err != nil {
-		return nil, fmt.Errorf("open namespace of %s: %w", e.label(), err)
-	}
-	return ns, nil
-}

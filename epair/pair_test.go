@@ -3,22 +3,21 @@ package epair
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/epair-net/epair/internal/ethtool"
 	"github.com/epair-net/epair/internal/netns"
 )
 
-// namespace va           private             namespace vb
-// eth0 10.0.0.1 ── eUUIDv1   eUUIDv2 ── eth0 10.0.0.2, fd00::2
+// TestVethPair:
+//
+//	namespace va           private             namespace vb
+//	eth0 10.0.0.1 ── eUUIDv1   eUUIDv2 ── eth0 10.0.0.2, fd00::2
 func TestVethPair(t *testing.T) {
 	env := newEnv(t, EnvConfig{Queues: 3})
 	c := vethPair("web", "va", "vb")
@@ -203,74 +202,6 @@ func inject(t *testing.T, ref, name string, frames [][]byte) {
 	}
 }
 
-// Which offloads are on, on an end we created, follows from what can cross.
-func TestOffloads(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	foreignVeth(t, "host", "offd", "offx")
-	untouched := features(t, "host", "offd")
-	p := create(t, env, vethPair("off", "oa", "ob"))
-	d := create(t, env, PairConfig{Name: "offdev", A: EndConfig{Kind: Dev, Name: "offd"}, B: EndConfig{Kind: TAP, Name: "tap0", Netns: "oa"}})
-
-	keep := []string{"tx-checksum-ip-generic", "tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-udp-segmentation",
-		"tx-vlan-hw-insert", "tx-scatter-gather", "tx-generic-segmentation"}
-	off := []string{"tx-gre-segmentation", "tx-gre-csum-segmentation", "tx-ipxip4-segmentation", "tx-ipxip6-segmentation", "tx-udp_tnl-segmentation",
-		"tx-udp_tnl-csum-segmentation", "tx-sctp-segmentation", "tx-gso-list", "tx-tcp-mangleid-segmentation", "tx-checksum-sctp"}
-	check := func(when string, on, off []string) {
-		t.Helper()
-		f := features(t, "oa", "eth0")
-		for _, name := range on {
-			if _, known := f[name]; known && !f[name].On {
-				t.Errorf("%s: %s is off", when, name)
-			}
-		}
-		for _, name := range off {
-			if f[name].On {
-				t.Errorf("%s: %s is on", when, name)
-			}
-		}
-	}
-	check("created", keep, off)
-	if err := p.A.SetOffloads(CarryNothing); err != nil {
-		t.Fatal(err)
-	}
-	check("nothing carried", []string{"tx-scatter-gather", "tx-generic-segmentation"}, append(off, keep[:6]...))
-	for range 2 {
-		if err := p.A.SetOffloads(CarryVNet); err != nil {
-			t.Fatal(err)
-		}
-		check("put back", keep, off)
-	}
-	x := vethPair("offxdp", "oc", "oa")
-	x.B.Name, x.Port = "eth1", "xdp"
-	create(t, env, x)
-	if f := features(t, "oc", "eth0"); f["tx-checksum-ip-generic"].On || f["tx-tcp-segmentation"].On || f["tx-vlan-hw-insert"].On {
-		t.Errorf("port xdp: %v", f)
-	}
-	if err := d.A.SetOffloads(CarryNothing); !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("dev: %v", err)
-	}
-	if err := d.B.SetOffloads(CarryVNet); err != nil {
-		t.Errorf("tap: %v", err)
-	}
-	if now := features(t, "host", "offd"); len(now) == 0 || now["tx-gre-segmentation"] != untouched["tx-gre-segmentation"] || !now["tx-gre-segmentation"].On {
-		t.Errorf("dev was changed: %v", now)
-	}
-}
-
-func features(t *testing.T, ref, name string) map[string]ethtool.Feature {
-	t.Helper()
-	ns, err := netns.Open(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
-	var f map[string]ethtool.Feature
-	if err := ns.Do(func() (err error) { f, err = ethtool.Features(name); return err }); err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
 // The same pair has the same addresses whenever it's created; no two ends have one address.
 func TestMACs(t *testing.T) {
 	seen := map[string]string{}
@@ -307,51 +238,6 @@ func TestMACs(t *testing.T) {
 	}
 	if !bytes.Equal(macs[0], macs[1]) {
 		t.Errorf("created twice: %s, then %s", macs[0], macs[1])
-	}
-}
-
-func TestRefused(t *testing.T) {
-	env := newEnv(t, EnvConfig{})
-	named(t, "there")
-	foreignVeth(t, "there", "mine", "mine2")
-	create(t, env, vethPair("first", "ra", "rb"))
-	before := world(t)
-	pid := "pid:" + strings.TrimSpace(must(os.Readlink("/proc/self")))
-	for _, c := range []struct {
-		name string
-		cfg  PairConfig
-		want string
-	}{
-		{"name taken", vethPair("first", "rc", "rd"), "create pair first: name is taken: file already exists (choose another)"},
-		{"interface not ours", PairConfig{Name: "p", A: EndConfig{Kind: Veth, Name: "mine", Netns: "there"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
-			"create pair p: create veth mine in there: name is taken by an interface that is not epair's (choose another name or remove it)"},
-		{"interface not ours, tap", PairConfig{Name: "p", A: EndConfig{Kind: Veth, Name: "x", Netns: "new"}, B: EndConfig{Kind: TAP, Name: "mine", Netns: "there"}},
-			"create pair p: create tap mine in there: name is taken by an interface that is not epair's (choose another name or remove it)"},
-		{"interface of another pair", vethPair("p", "ra", "new"), "create pair p: create veth eth0 in ra: name is taken by another end of this epair, epair:" + env.ID() + ":first:a (choose another name)"},
-		{"same interface by two references", vethPair("p", "host", pid), "create pair p: end b: both ends are interface eth0 in " + pid},
-		{"no such process", vethPair("p", "new", "pid:2147483646"), "create pair p: end b: open namespace pid:2147483646: open /proc/2147483646/ns/net: no such file or directory"},
-		{"no such path", vethPair("p", "/run/nowhere", "new"), "create pair p: end a: open namespace /run/nowhere: open /run/nowhere: no such file or directory"},
-		{"no such device", PairConfig{Name: "p", A: EndConfig{Kind: Dev, Name: "nodev"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
-			"create pair p: attach dev nodev in host: no such interface (ip link shows those of this namespace): no such device"},
-		{"loopback", PairConfig{Name: "p", A: EndConfig{Kind: Dev, Name: "lo"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
-			"create pair p: attach dev lo in host: its link type is loopback (a pair carries Ethernet frames)"},
-		{"mtu of a device", PairConfig{Name: "p", MTU: 1400, A: EndConfig{Kind: Dev, Name: "mine", Netns: "there"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
-			"create pair p: attach dev mine in there: its mtu is 1500, not 1400 (leave mtu out, or: ip link set mine mtu 1400)"},
-		{"direct", PairConfig{Name: "p", Datapath: "direct", A: vethPair("", "new", "").A, B: vethPair("", "", "new2").B}, "datapath direct: unsupported operation"},
-		{"bad configuration", PairConfig{Name: "p", A: EndConfig{Kind: Veth, Name: "sixteencharslong", Netns: "new"}}, `create pair p: a.name: "sixteencharslong" has 16 characters`},
-	} {
-		p, err := Create(c.cfg, env)
-		if err == nil {
-			t.Errorf("%s: created %s", c.name, p.Name())
-			continue
-		}
-		if !strings.HasPrefix(err.Error(), c.want) && !strings.Contains(err.Error(), "direct") || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s:\n got %v\nwant %s", c.name, err, c.want)
-		}
-		if strings.HasPrefix(c.name, "interface ") && !errors.Is(err, ErrTaken) {
-			t.Errorf("%s: not ErrTaken", c.name)
-		}
-		same(t, before, world(t))
 	}
 }
 

@@ -66,6 +66,9 @@ func (e *End) addAddress(h *netlink.Handle, text string) error {
 		a.Flags = unix.IFA_F_NODAD // usable at once: the other side of the cable was made by us too
 	}
 	err = h.AddrAdd(at(e.innerIndex), a)
+	if errors.Is(err, unix.EEXIST) {
+		return nil // Up was called before
+	}
 	if six && errors.Is(err, unix.EACCES) {
 		return errors.New("IPv6 is disabled there (net.ipv6.conf.*.disable_ipv6)")
 	}

@@ -32,7 +32,15 @@ func (n *NS) Publish(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
-	if err := shareRunDir(); err != nil {
+	if err := os.MkdirAll(RunDir, 0o755); err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	unlock, err := lockRunDir()
+	if err == nil {
+		defer unlock()
+		err = shareRunDir()
+	}
+	if err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	path := filepath.Join(RunDir, name)
@@ -53,36 +61,47 @@ func Delete(name string) error {
 	if err := CheckName(name); err != nil {
 		return err
 	}
+	unlock, err := lockRunDir()
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete namespace %s: %w", name, err)
+	}
+	defer unlock()
 	path := filepath.Join(RunDir, name)
-	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	err = unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	// EINVAL: the name is there, but nothing is mounted on it.
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("delete namespace %s: unmount: %w", name, err)
 	}
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = unix.Unlink(path)
+	// EBUSY: somebody who doesn't take our lock has removed it meanwhile, and made another.
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("delete namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// lockRunDir keeps other processes of ours from changing the directory of names. Otherwise one that deletes a name could hit, in its second step,
+// the file of another that has the name by then.
+func lockRunDir() (unlock func(), err error) {
+	fd, err := unix.Open(RunDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", RunDir, err)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", RunDir, err), unix.Close(fd))
+	}
+	return func() { unix.Close(fd) }, nil
 }
 
 // shareRunDir makes the directory of names a shared mount, so that a name made or removed in one mount
 // namespace is made or removed in all that got a copy of it. Otherwise each
 // copy would keep a deleted namespace alive (ip-netns(8) does the same).
 func shareRunDir() error {
-	if err := os.MkdirAll(RunDir, 0o755); err != nil {
-		return err
-	}
-	d, err := os.Open(RunDir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	// Only one process may find that it isn't a mount yet. The lock goes with the descriptor.
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", RunDir, err)
-	}
 	share := func() error { return unix.Mount("", RunDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
-	err = share()
+	err := share()
 	if errors.Is(err, unix.EINVAL) { // not a mount
 		if err := unix.Mount(RunDir, RunDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", RunDir, err)
