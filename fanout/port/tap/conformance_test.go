@@ -24,11 +24,7 @@ func TestConformance(t *testing.T) {
 //	A.Far ── tap0 in namespace 1 ── queue ── A      B ── queue ── tap0 in namespace 2 ── B.Far
 func newRig(t *testing.T, mtu int) *porttest.Rig {
 	t.Helper()
-	arena, err := port.NewArena(port.MaxBatch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { arena.Close() })
+	arena := newArena(t, port.MaxBatch)
 	r := &porttest.Rig{Arena: arena}
 	for _, e := range []*porttest.End{&r.A, &r.B} {
 		*e = newRigEnd(t, arena, mtu)
@@ -40,12 +36,7 @@ func newRigEnd(t *testing.T, arena *port.Arena, mtu int) (e porttest.End) {
 	t.Helper()
 	d := newTAP(t, "tap0", mtu)
 	e.Rx, e.Tx = d.open(t, port.Worker{Arena: arena}, mtu)
-	far, err := porttest.DialFar(d.ns, d.name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { far.Close() })
-	e.Far = lossyFar{far}
+	e.Far = lossyFar{d.far(t)}
 	e.SetLink = func(up bool) error { return porttest.SetLink(d.ns, d.name, up) }
 	e.Delete = func() error { return porttest.DeleteLink(d.ns, d.name) }
 	e.DeleteNS = d.ns.Close

@@ -28,8 +28,9 @@ import (
 	"github.com/epair-net/epair/fanout/port"
 )
 
-// features is what a queue must have been opened with.
-const features = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+// kind is what the kernel must say of a queue. IFF_NO_PI is needed too, but can't be asked for:
+// TUNGETIFF uses its bit to say that there is no filter (IFF_NOFILTER, linux/if_tun.h).
+const kind = unix.IFF_TAP | unix.IFF_VNET_HDR
 
 // End is one TAP queue, from which ports are opened. It implements port.Opener.
 //
@@ -51,8 +52,8 @@ func New(fd, mtu int) (*End, error) {
 	if err != nil {
 		return nil, fmt.Errorf("use tap queue: %w (open it with TUNSETIFF)", err)
 	}
-	if got := int(req.Uint16()); got&features != features {
-		return nil, fmt.Errorf("use tap queue of %s: flags %#x (need IFF_TAP|IFF_NO_PI|IFF_VNET_HDR)", req.Name(), got)
+	if got := int(req.Uint16()); got&kind != kind {
+		return nil, fmt.Errorf("use tap queue of %s: flags %#x (open it with IFF_TAP|IFF_NO_PI|IFF_VNET_HDR)", req.Name(), got)
 	}
 	n, err := unix.IoctlGetInt(fd, unix.TUNGETVNETHDRSZ)
 	if err != nil {
@@ -61,11 +62,11 @@ func New(fd, mtu int) (*End, error) {
 	if n != port.VNetHdrLen {
 		return nil, fmt.Errorf("use tap queue of %s: virtio_net_hdr of %d bytes (set TUNSETVNETHDRSZ to %d)", req.Name(), n, port.VNetHdrLen)
 	}
-	fl, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err != nil {
 		return nil, fmt.Errorf("use tap queue of %s: %w", req.Name(), err)
 	}
-	if fl&unix.O_NONBLOCK == 0 {
+	if flags&unix.O_NONBLOCK == 0 {
 		return nil, fmt.Errorf("use tap queue of %s: it blocks (set O_NONBLOCK)", req.Name())
 	}
 	e := &End{fd: fd}

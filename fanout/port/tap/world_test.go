@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"testing"
@@ -12,16 +13,8 @@ import (
 	"github.com/epair-net/epair/fanout/port/porttest"
 )
 
-// What a queue may hand over unfinished (linux/if_tun.h).
-const (
-	offCsum   = 0x01
-	offTSO4   = 0x02
-	offTSO6   = 0x04
-	offTSOECN = 0x08
-	offUSO4   = 0x20
-	offUSO6   = 0x40
-	offloads  = offCsum | offTSO4 | offTSO6 | offTSOECN | offUSO4 | offUSO6
-)
+// offloads is what the kernel may leave unfinished.
+const offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN | unix.TUN_F_USO4 | unix.TUN_F_USO6
 
 // device is a TAP in a namespace of its own.
 type device struct {
@@ -37,7 +30,7 @@ func newTAP(t testing.TB, name string, mtu int) *device {
 	d := &device{ns: porttest.NewNS(t), name: name}
 	birth := porttest.NewNS(t)
 	err := birth.Do(func() (err error) {
-		if d.fd, err = openQueue(name); err != nil {
+		if d.fd, err = openQueue(name, kind|unix.IFF_NO_PI|unix.IFF_MULTI_QUEUE, port.VNetHdrLen); err != nil {
 			return err
 		}
 		l, err := netlink.LinkByName(name)
@@ -49,7 +42,7 @@ func newTAP(t testing.TB, name string, mtu int) *device {
 	if err != nil {
 		t.Fatalf("create %s: %v", name, err)
 	}
-	t.Cleanup(func() { unix.Close(d.fd) })
+	t.Cleanup(func() { closeOnce(&d.fd) })
 	if err := porttest.SetLink(d.ns, name, true); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +50,8 @@ func newTAP(t testing.TB, name string, mtu int) *device {
 	return d
 }
 
-func openQueue(name string) (int, error) {
+// openQueue opens the first queue of a new device in the thread's namespace.
+func openQueue(name string, flags uint16, hdr int) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -66,14 +60,14 @@ func openQueue(name string) (int, error) {
 	if err != nil {
 		return -1, closing(fd, err)
 	}
-	req.SetUint16(features | unix.IFF_MULTI_QUEUE)
+	req.SetUint16(flags)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		return -1, closing(fd, fmt.Errorf("attach queue: %w", err))
 	}
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloads); err != nil {
 		return -1, closing(fd, fmt.Errorf("set offloads: %w", err))
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, port.VNetHdrLen); err != nil {
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, hdr); err != nil {
 		return -1, closing(fd, fmt.Errorf("set header size: %w", err))
 	}
 	return fd, nil
@@ -97,4 +91,46 @@ func (d *device) open(t testing.TB, w port.Worker, mtu int) (port.Rx, port.Tx) {
 	}
 	t.Cleanup(func() { tx.Close() })
 	return rx, tx
+}
+
+// far opens the far side of a device.
+func (d *device) far(t testing.TB) *porttest.PacketFar {
+	t.Helper()
+	f, err := porttest.DialFar(d.ns, d.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// numbered returns a frame of a local experiment that says who sent it as which, and whose
+// payload follows from that.
+func numbered(writer byte, seq uint32, size int) []byte {
+	f := make([]byte, size)
+	f[0], f[1] = 2, writer
+	binary.BigEndian.PutUint32(f[2:], seq)
+	f[6] = 2
+	binary.BigEndian.PutUint16(f[12:], 0x88b5)
+	for i := ethHdrLen; i < size; i++ {
+		f[i] = byte(seq>>(i%3*8)) + byte(i) + writer
+	}
+	return f
+}
+
+// numberOf reads what numbered wrote.
+func numberOf(f []byte) (writer byte, seq uint32) { return f[1], binary.BigEndian.Uint32(f[2:]) }
+
+func setMTU(t testing.TB, ns *porttest.NS, ifname string, mtu int) {
+	t.Helper()
+	err := ns.Do(func() error {
+		l, err := netlink.LinkByName(ifname)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMTU(l, mtu)
+	})
+	if err != nil {
+		t.Fatalf("set mtu of %s: %v", ifname, err)
+	}
 }
