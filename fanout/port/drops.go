@@ -5,9 +5,9 @@ type Reason uint8
 
 // The reasons of the user datapath. String gives their stable names.
 const (
-	RxRingFull   Reason = iota // the worker was late: the kernel found no free receive slot
+	RxRingFull   Reason = iota // the worker was late: the kernel found no free receive slot, or a TAP's queue full
 	RxTruncated                // the kernel cut the frame off and kept no copy
-	RxInvalid                  // the kernel handed over a descriptor that points nowhere
+	RxInvalid                  // the kernel handed over a descriptor that points nowhere, or no frame for want of a word for its kind of GSO
 	HandoverFull               // the ring to the bucket's worker was full
 	TxLinkDown                 // the far interface was down, or had no carrier
 	TxGone                     // the far interface was deleted

@@ -22,7 +22,7 @@ type Rx struct {
 	truncated atomic.Uint64 // written by the owner
 	invalid   atomic.Uint64 // written by the owner
 
-	mu     sync.Mutex // guards what follows; only Stats takes it
+	mu     sync.Mutex // guards what follows, for Stats and Close
 	base   uint64     // the device's tx_dropped when the port was opened
 	missed uint64     // what it has grown by since
 }
