@@ -94,7 +94,8 @@ func (r *redirect) attach(d *device, ifindex int) (err error) {
 // close takes the program away. Nothing arrives any more when it returns.
 func (r *redirect) close() (err error) {
 	if r.link != nil {
-		err = r.link.Close()
+		// Who looks at all links of the machine at this moment would hold this one.
+		err = errors.Join(r.link.Detach(), r.link.Close())
 	}
 	if r.prog != nil {
 		err = errors.Join(err, r.prog.Close())

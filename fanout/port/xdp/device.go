@@ -26,12 +26,16 @@ func lookUp(fd, ifindex int) (*device, error) {
 	}
 	a := l.Attrs()
 	d := &device{name: a.Name, mtu: a.MTU, xdp: a.Xdp}
-	d.rx, d.tx, err = channels(fd, a.Name)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		d.rx, d.tx, err = a.NumRxQueues, a.NumTxQueues, nil
+	var req request
+	e := nameOf(fd, ifindex, &req)
+	if e == 0 {
+		d.rx, d.tx, e = channels(fd, &req)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the queues of %s: %w", a.Name, err)
+	if e == unix.EOPNOTSUPP {
+		d.rx, d.tx, e = a.NumRxQueues, a.NumTxQueues, 0
+	}
+	if e != 0 {
+		return nil, fmt.Errorf("read the queues of %s: %w", a.Name, e)
 	}
 	return d, nil
 }
@@ -55,27 +59,19 @@ func newWatch(ifindex int) (int, error) {
 	return fd, nil
 }
 
-// mtu asks for the interface's MTU. It doesn't allocate.
-func (e *End) mtu(req *unix.Ifreq) (int, error) {
-	if err := e.ask(req, unix.SIOCGIFMTU); err != nil {
-		return 0, err
+// mtu asks for the interface's MTU.
+func (e *End) mtu() (mtu int, ok bool) {
+	var r request
+	if nameOf(e.watch, e.ifindex, &r) != 0 || ioctl(e.watch, unix.SIOCGIFMTU, &r) != 0 {
+		return 0, false
 	}
-	return int(req.Uint32()), nil
+	return int(value[int32](&r)), true
 }
 
-// running tells whether the interface is up and has a carrier. It doesn't allocate.
-func (e *End) running(req *unix.Ifreq) bool {
-	const up = unix.IFF_UP | unix.IFF_RUNNING
-	return e.ask(req, unix.SIOCGIFFLAGS) == nil && req.Uint16()&up == up
-}
-
-// ask looks the interface's present name up and asks about that.
-func (e *End) ask(req *unix.Ifreq, what uint) error {
-	req.SetUint32(uint32(e.ifindex))
-	if err := unix.IoctlIfreq(e.watch, unix.SIOCGIFNAME, req); err != nil {
-		return err
-	}
-	return unix.IoctlIfreq(e.watch, what, req)
+// running tells whether the interface is there, is up and has a carrier.
+func (e *End) running() bool {
+	var r request
+	return nameOf(e.watch, e.ifindex, &r) == 0 && carrier(e.watch, &r)
 }
 
 // inNetNS runs fn in the namespace of descriptor ns; 0 is the caller's.

@@ -226,7 +226,8 @@ func TestMemlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.close()
-	err = ns.Do(func() error { // the thread ends with it, and so does its loss
+	err = ns.Do(func() error {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine, and so does its loss
 		if err := dropIPCLock(); err != nil {
 			return fmt.Errorf("drop CAP_IPC_LOCK: %w", err)
 		}

@@ -86,7 +86,8 @@ func newStream(t testing.TB, w *world, window uint64) *stream {
 }
 
 // start begins to send n frames, or without end if n is 0.
-func (s *stream) start(n uint64) {
+func (s *stream) start(t testing.TB, n uint64) {
+	t.Cleanup(func() { s.end(t) })
 	s.sending.Store(true)
 	go s.generate(n)
 	go s.check()
@@ -170,7 +171,9 @@ func (s *stream) wait(t testing.TB, n uint64) {
 // end ends both sides and says what was wrong.
 func (s *stream) end(t testing.TB) {
 	t.Helper()
-	s.stop.Store(true)
+	if s.stop.Swap(true) {
+		return
+	}
 	<-s.done
 	<-s.done
 	if s.corrupt != nil {

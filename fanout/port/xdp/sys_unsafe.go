@@ -74,33 +74,69 @@ func registerUMEM(fd int, mem []byte, chunk int) error {
 	return nil
 }
 
-// ethtoolChannels is struct ethtool_channels (linux/ethtool.h).
-type ethtoolChannels struct {
-	cmd                                    uint32
-	maxRx, maxTx, maxOther, maxCombined    uint32
-	rxCount, txCount, other, combinedCount uint32
+// request is an ioctl's argument: struct ifreq, which has a name and a value, or
+// where one is (linux/if.h).
+type request struct {
+	name [unix.IFNAMSIZ]byte
+	data [24]byte
 }
 
-// ethtoolReq is struct ifreq with ifr_data.
-type ethtoolReq struct {
+// ethtoolRequest is struct ifreq with ifr_data.
+type ethtoolRequest struct {
 	name [unix.IFNAMSIZ]byte
 	data unsafe.Pointer
 	_    [16]byte
 }
 
-// channels asks a device for the queues it uses. EOPNOTSUPP: it doesn't tell.
-//
-// The pointer inside req is valid because c is kept alive by it, req's type lets the
-// collector see it, and the kernel writes no more than struct ethtool_channels.
-func channels(fd int, name string) (rx, tx int, err error) {
-	c := &ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
-	req := &ethtoolReq{data: unsafe.Pointer(c)}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(req)))
-	if e != 0 {
-		return 0, 0, e
+// ethtoolChannels is struct ethtool_channels, and ethtoolValue is struct ethtool_value (linux/ethtool.h).
+type (
+	ethtoolChannels struct {
+		cmd                                    uint32
+		maxRx, maxTx, maxOther, maxCombined    uint32
+		rxCount, txCount, other, combinedCount uint32
 	}
-	return int(c.rxCount + c.combinedCount), int(c.txCount + c.combinedCount), nil
+	ethtoolValue struct{ cmd, data uint32 }
+)
+
+// value returns the start of the value as a number of any type that fits it.
+func value[T int16 | int32](r *request) T { return *(*T)(unsafe.Pointer(&r.data)) }
+
+// ioctl does an ioctl of an interface.
+func ioctl(fd int, what uint, r *request) unix.Errno {
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(what), uintptr(unsafe.Pointer(r)))
+	return e
+}
+
+// nameOf looks up the present name of an interface.
+func nameOf(fd, ifindex int, r *request) unix.Errno {
+	*(*int32)(unsafe.Pointer(&r.data)) = int32(ifindex)
+	return ioctl(fd, unix.SIOCGIFNAME, r)
+}
+
+// ethtool asks ethtool about the interface that r names. The pointer in the request is valid because its type lets
+// the runtime see it and keeps v alive, and the kernel writes no more than the structure that v's command takes.
+func ethtool(fd int, r *request, v unsafe.Pointer) unix.Errno {
+	req := ethtoolRequest{name: r.name, data: v}
+	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	return e
+}
+
+// channels asks for the queues that the interface uses. EOPNOTSUPP: it doesn't tell.
+func channels(fd int, r *request) (rx, tx int, e unix.Errno) {
+	c := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
+	e = ethtool(fd, r, unsafe.Pointer(&c))
+	return int(c.rxCount + c.combinedCount), int(c.txCount + c.combinedCount), e
+}
+
+// carrier tells whether the interface is up and has a carrier, at once. An interface's flags tell it up to a
+// second later (linkwatch), so they are asked only where a driver doesn't tell.
+func carrier(fd int, r *request) bool {
+	v := ethtoolValue{cmd: unix.ETHTOOL_GLINK}
+	if ethtool(fd, r, unsafe.Pointer(&v)) == 0 {
+		return v.data != 0
+	}
+	const up = unix.IFF_UP | unix.IFF_RUNNING
+	return ioctl(fd, unix.SIOCGIFFLAGS, r) == 0 && value[int16](r)&up == up
 }
 
 // yield lets others run on this CPU, for as long as they like.

@@ -39,7 +39,7 @@ type reader struct {
 	rx      port.Rx
 	workers []*worker
 	stop    atomic.Bool
-	rxed    uint64
+	rxed    atomic.Uint64
 	done    chan error
 }
 
@@ -68,6 +68,12 @@ func (w *worker) run(rx port.Rx) {
 	}
 }
 
+// start begins to forward.
+func (r *reader) start(t testing.TB) {
+	t.Cleanup(func() { r.end(t) })
+	go r.run()
+}
+
 // run forwards until it is stopped. With one worker it is the worker itself.
 func (r *reader) run() {
 	inline := len(r.workers) == 1
@@ -79,7 +85,7 @@ func (r *reader) run() {
 	var b [port.MaxBatch]port.Frame
 	for {
 		n, err := r.rx.Receive(b[:])
-		r.rxed += uint64(n)
+		r.rxed.Add(uint64(n))
 		switch {
 		case inline:
 			r.workers[0].tx.Send(r.rx, b[:n], &r.workers[0].sum)
@@ -118,7 +124,9 @@ func (r *reader) spread(b []port.Frame) {
 // end stops forwarding and returns what was received and what became of it.
 func (r *reader) end(t testing.TB) (rxed uint64, sum port.Tally) {
 	t.Helper()
-	r.stop.Store(true)
+	if r.stop.Swap(true) {
+		return
+	}
 	if err := <-r.done; err != nil {
 		t.Error(err)
 	}
@@ -136,31 +144,33 @@ func (r *reader) end(t testing.TB) (rxed uint64, sum port.Tally) {
 	if err := r.rx.Close(); err != nil {
 		t.Error(err)
 	}
-	if r.rxed != sum.Frames+sum.Drops.Total() {
-		t.Errorf("received %d, but %+v", r.rxed, sum)
+	if r.rxed.Load() != sum.Frames+sum.Drops.Total() {
+		t.Errorf("received %d, but %+v", r.rxed.Load(), sum)
 	}
-	return r.rxed, sum
+	return r.rxed.Load(), sum
 }
 
 // TestTransfer: frames of all lengths cross below capacity; none is lost, none is changed, and
 // those of a flow keep their order, whether one worker forwards them or several.
 func TestTransfer(t *testing.T) {
 	for _, c := range []struct {
-		name            string
-		queues, workers int
-		n               uint64
+		name    string
+		workers int
+		world   func(t testing.TB) *world
+		n       uint64
 	}{
-		{"one worker", 1, 1, 1_000_000},
-		{"hand-over to three", 3, 3, 200_000},
+		{"one worker", 1, func(t testing.TB) *world { return newWorld(t, 1500, 1) }, 1_000_000},
+		{"three queues, hand-over to three", 3, func(t testing.TB) *world { return newWorld(t, 1500, 3) }, 200_000},
+		{"one queue, hand-over to three", 3, func(t testing.TB) *world { return newFanWorld(t, 1500, 3) }, 200_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := frames(c.n)
-			w := newWorld(t, 1500, c.queues)
+			w := c.world(t)
 			p := w.open(t, PairConfig{Workers: c.workers})
 			r := newReader(t, p.A, p.B, c.workers)
 			s := newStream(t, w, 128)
-			go r.run()
-			s.start(n)
+			r.start(t)
+			s.start(t, n)
 			s.wait(t, n)
 			s.end(t)
 			if rxed, sum := r.end(t); rxed != n || sum.Frames != n {

@@ -32,8 +32,7 @@ type Tx struct {
 	q       *txQueue
 	worker  int
 	slot    int
-	longest uint32 // frame that the interface takes, as last heard of
-	ifreq   unix.Ifreq
+	longest uint32                // frame that the interface takes, as last heard of
 	chunks  [port.MaxBatch]uint32 // for copies
 	closed  bool
 }
@@ -174,7 +173,7 @@ func (x *Tx) refused(t *port.Tally, tr *tries) {
 	switch {
 	case x.tooLong(n):
 		t.Drops[port.TxMTU]++
-	case !x.end.running(&x.ifreq):
+	case !x.end.running():
 		tr.hopeless, tr.why = true, port.TxLinkDown
 		t.Drops[port.TxLinkDown]++
 	case tr.left > 0 && x.q.again(x.umem):
@@ -188,7 +187,7 @@ func (x *Tx) refused(t *port.Tally, tr *tries) {
 // tooLong tells whether n bytes are more than the interface takes. A device tells that apart
 // from a full queue no more than a veth does.
 func (x *Tx) tooLong(n uint32) bool {
-	if mtu, err := x.end.mtu(&x.ifreq); err == nil {
+	if mtu, ok := x.end.mtu(); ok {
 		x.longest = longest(mtu)
 	}
 	return n > x.longest

@@ -3,6 +3,8 @@ package xdp
 import (
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/epair-net/epair/fanout/port"
 	"github.com/epair-net/epair/fanout/port/porttest"
 )
@@ -20,6 +22,46 @@ func newWorld(t testing.TB, mtu, queues int) *world {
 	w := &world{outer: porttest.NewNS(t)}
 	for i, name := range []string{"a", "b"} {
 		w.veth[i] = porttest.NewVeth(t, w.outer, porttest.NewNS(t), name, mtu, queues)
+	}
+	return w
+}
+
+// newFanWorld is a world of veths whose outer sides have one queue to receive from and several to send by.
+func newFanWorld(t testing.TB, mtu, senders int) *world {
+	t.Helper()
+	w := &world{outer: porttest.NewNS(t)}
+	for i, name := range []string{"a", "b"} {
+		v := &porttest.Veth{OuterNS: w.outer, InnerNS: porttest.NewNS(t), Outer: name + "o", Inner: name + "i"}
+		err := w.outer.Do(func() error {
+			return netlink.LinkAdd(&netlink.Veth{
+				LinkAttrs: netlink.LinkAttrs{Name: v.Outer, MTU: mtu, NumTxQueues: senders, NumRxQueues: 1, TxQLen: -1},
+				PeerName:  v.Inner, PeerNamespace: netlink.NsFd(v.InnerNS.FD()), PeerMTU: uint32(mtu),
+				PeerNumTxQueues: 1, PeerNumRxQueues: uint32(senders),
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []struct {
+			ns    *porttest.NS
+			name  string
+			index *int
+		}{{v.OuterNS, v.Outer, &v.OuterIndex}, {v.InnerNS, v.Inner, &v.InnerIndex}} {
+			err := s.ns.Do(func() error {
+				l, err := netlink.LinkByName(s.name)
+				if err == nil {
+					*s.index = l.Attrs().Index
+					err = netlink.LinkSetUp(l)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		porttest.WaitRunning(t, v.OuterNS, v.Outer)
+		porttest.WaitRunning(t, v.InnerNS, v.Inner)
+		w.veth[i] = v
 	}
 	return w
 }
