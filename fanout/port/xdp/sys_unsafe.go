@@ -14,7 +14,7 @@ import (
 // kickTx lets the kernel send what is on the tx ring. It may take as long as the
 // frames' whole way through the kernel.
 func kickTx(fd int) unix.Errno {
-	_, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 
