@@ -28,8 +28,10 @@
 // What a device must be like:
 //
 //   - It has a transmit queue per sender: the kernel sends nothing, and says nothing, on a queue
-//     that isn't there. Open refuses it. Frames are received on all its receive queues, among which
-//     the chunks are divided: one is best, as one Rx reads them all.
+//     that isn't there. Open refuses that, and the kernel lets nobody take a queue away later. Frames are
+//     received on all its receive queues, among which the chunks are divided: one is best, as
+//     one Rx reads them all. A veth for n senders is best made with n transmit queues and one receive queue
+//     outside, and the reverse inside.
 //   - veth takes a native XDP program only if it has as many receive queues as
 //     its peer has transmit queues, and only up to an MTU of 3506.
 //   - Whoever sends into it finishes checksums, segments and tags itself: XDP shows neither an

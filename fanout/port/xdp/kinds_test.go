@@ -91,7 +91,7 @@ func TestTagBesideFrame(t *testing.T) {
 	tagged := append(append(bytes.Clone(want[:12]), 0x81, 0, 0, 42), want[12:]...)
 	for _, off := range []bool{false, true} {
 		if off {
-			ethtoolK(t, w.veth[0].InnerNS, "ai", "txvlan", "off")
+			ethtoolSet(t, w.veth[0].InnerNS, "-K", "ai", "txvlan", "off")
 		}
 		sendThroughStack(t, w.veth[0].InnerNS, w.veth[0].InnerIndex, want)
 		got := receiveOne(t, rx)
@@ -101,6 +101,49 @@ func TestTagBesideFrame(t *testing.T) {
 		if !off && !bytes.Equal(got, want) {
 			t.Errorf("XDP shows tags now: received % x (what doc.go says of them is no longer true)", got)
 		}
+	}
+}
+
+// TestMTURaised: frames that are longer than chunks have room for, as the MTU was raised under the pair, are
+// counted, and their neighbours cross.
+func TestMTURaised(t *testing.T) {
+	w := newWorld(t, 1500, 1)
+	p := w.open(t, PairConfig{})
+	rx, tx := halves(t, p.A)
+	for _, s := range []struct {
+		ns   *porttest.NS
+		name string
+	}{{w.outer, "ao"}, {w.veth[0].InnerNS, "ai"}} {
+		err := s.ns.Do(func() error {
+			l, err := netlink.LinkByName(s.name)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetMTU(l, 3000)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	far := w.far(t, 0)
+	for _, n := range []int{1600, smallChunk - headroom, smallChunk - headroom + 1, 3000, 60} {
+		if err := far.Send(nil, make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []int{1600, smallChunk - headroom, 60} {
+		if f := receiveOne(t, rx); len(f) != want {
+			t.Errorf("received %d bytes, want %d", len(f), want)
+		}
+	}
+	if s := rx.Stats(); s.Drops[port.RxTruncated] != 2 || s.Drops.Total() != 2 {
+		t.Errorf("drops %v, want 2 rx_truncated", s.Drops)
+	}
+	src := porttest.NewSource(make([]byte, 1600), make([]byte, smallChunk-headroom), make([]byte, smallChunk-headroom+1), make([]byte, 60))
+	var sum port.Tally
+	tx.Send(src, src.Frames(), &sum)
+	if sum.Frames != 3 || sum.Drops[port.TxMTU] != 1 {
+		t.Errorf("tally %+v, want 3 and 1 tx_mtu", sum)
 	}
 }
 
@@ -148,8 +191,8 @@ func sendThroughStack(t *testing.T, ns *porttest.NS, ifindex int, frame []byte) 
 	}
 }
 
-// ethtoolK sets an offload.
-func ethtoolK(t *testing.T, ns *porttest.NS, args ...string) {
+// ethtoolSet runs ethtool in a namespace.
+func ethtoolSet(t *testing.T, ns *porttest.NS, args ...string) {
 	t.Helper()
 	bin, err := exec.LookPath("ethtool")
 	if err != nil {
@@ -157,9 +200,9 @@ func ethtoolK(t *testing.T, ns *porttest.NS, args ...string) {
 	}
 	var out []byte
 	if err := ns.Do(func() (err error) {
-		out, err = exec.Command(bin, append([]string{"-K"}, args...)...).CombinedOutput()
+		out, err = exec.Command(bin, args...).CombinedOutput()
 		return err
 	}); err != nil {
-		t.Fatalf("ethtool -K %v: %v: %s", args, err, out)
+		t.Fatalf("ethtool %v: %v: %s", args, err, out)
 	}
 }

@@ -18,7 +18,7 @@ func TestSockets(t *testing.T) {
 	p := w.open(t, PairConfig{})
 	for i, addr := range []string{"10.9.0.1/24", "10.9.0.2/24"} {
 		v := w.veth[i]
-		ethtoolK(t, v.InnerNS, v.Inner, "tx", "off")
+		ethtoolSet(t, v.InnerNS, "-K", v.Inner, "tx", "off")
 		err := v.InnerNS.Do(func() error {
 			a, err := netlink.ParseAddr(addr)
 			if err != nil {

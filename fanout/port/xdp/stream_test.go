@@ -35,7 +35,7 @@ type stream struct {
 
 // numbered makes f the seq-th frame.
 func numbered(f []byte, seq uint32) {
-	copy(f, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
+	copy(f, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, byte(seq % flows), 0x88, 0xb5})
 	binary.NativeEndian.PutUint32(f[ethHdrLen:], seq)
 	x := uint64(seq)*0x9e3779b97f4a7c15 + uint64(len(f))
 	for p := f[ethHdrLen+4:]; len(p) > 0; {

@@ -128,7 +128,7 @@ func (x *Tx) flush(t *port.Tally, tr *tries) {
 		switch e {
 		case 0, unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM:
 			if n == 0 {
-				x.pause(tr, e)
+				x.pause(tr)
 			}
 		case unix.EBUSY:
 			x.refused(t, tr)
@@ -154,17 +154,15 @@ func (x *Tx) count(t *port.Tally, from uint32, n int) {
 	}
 }
 
-// pause is called when the kernel took nothing: it has no memory, or no room for it.
-func (x *Tx) pause(tr *tries, e unix.Errno) {
-	if tr.left > 0 {
-		tr.left--
-		x.q.reclaim(x.umem, none)
-		yield()
+// pause is called when the kernel took nothing: it has no memory, or the driver no room.
+func (x *Tx) pause(tr *tries) {
+	if tr.left == 0 {
+		tr.hopeless, tr.why = true, port.TxBusy
 		return
 	}
-	if tr.hopeless, tr.why = true, port.TxBusy; e == 0 {
-		tr.why = port.TxError // the queue was taken from the device
-	}
+	tr.left--
+	x.q.reclaim(x.umem, none)
+	yield()
 }
 
 // refused is called when the far driver dropped a frame: it is down, has no room, or the frame is too long for it.
