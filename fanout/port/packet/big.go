@@ -14,7 +14,7 @@ const linear = 256
 // interface is tried again.
 const softRun = 256
 
-// sendBig sends one frame that fits no slot.
+// sendBig sends one frame that fits no slot or is GSO.
 func (x *Tx) sendBig(src port.Source, f *port.Frame, t *port.Tally, tr *tries) {
 	mem := src.Bytes(f)
 	if f.Flags&port.VNet == 0 {

@@ -62,7 +62,10 @@ func TestDeleteUnderLoad(t *testing.T) {
 	f := w.start(t, 0)
 	defer pour(w.far(t, w.a))()
 	defer pour(w.far(t, w.b))()
-	for f.got[0].Load() < 1000 || f.got[1].Load() < 1000 {
+	for end := time.Now().Add(10 * time.Second); f.got[0].Load() < 1000 || f.got[1].Load() < 1000; {
+		if time.Now().After(end) {
+			t.Fatalf("received only %d and %d frames", f.got[0].Load(), f.got[1].Load())
+		}
 		time.Sleep(time.Millisecond)
 	}
 	if err := porttest.DeleteLink(w.outer, w.a.Outer); err != nil {

@@ -4,8 +4,9 @@
 //
 //	end                              worker, per network namespace
 //	Rx: one receive socket           Sender: one transmit ring, one socket for
-//	    ring of 2-KiB slots              frames that fit no slot
-//	    queue of longer frames       Tx: an end, as seen by a Sender; no descriptor
+//	    ring of 2-KiB slots              long and GSO frames, one for GSO frames
+//	    queue of longer frames           that the kernel must segment
+//	                                 Tx: an end, as seen by a Sender; no descriptor
 //
 // Sources: packet(7), Documentation/networking/packet_mmap.rst and net/packet/af_packet.c
 // of Linux 6.18; virtio 1.2, 5.1.6.

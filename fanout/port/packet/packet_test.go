@@ -34,7 +34,13 @@ func (w *world) worker() port.Worker { return port.Worker{Arena: w.arena} }
 
 func (w *world) sender(t testing.TB) *Sender {
 	t.Helper()
-	s, err := OpenSender(SenderConfig{NetNS: w.outer.FD()})
+	return w.senderOf(t, SenderConfig{})
+}
+
+func (w *world) senderOf(t testing.TB, c SenderConfig) *Sender {
+	t.Helper()
+	c.NetNS = w.outer.FD()
+	s, err := OpenSender(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,11 +95,17 @@ func TestPort(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		mtu, slots int
-	}{{"mtu 1500", 1500, 128}, {"mtu 9000", 9000, 128}} {
+		sender     SenderConfig
+	}{
+		{"mtu 1500", 1500, 128, SenderConfig{}},
+		{"mtu 9000", 9000, 128, SenderConfig{}},
+		{"mtu 9000 in slots", 9000, 128, SenderConfig{Slots: 32, SlotLen: 16384}},
+		{"qdisc", 1500, 128, SenderConfig{Qdisc: true}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			open := func(t *testing.T) *porttest.Rig {
 				w := newWorld(t, c.mtu, 16)
-				s := w.sender(t)
+				s := w.senderOf(t, c.sender)
 				return &porttest.Rig{A: w.end(t, s, w.a, c.slots), B: w.end(t, s, w.b, c.slots), Arena: w.arena}
 			}
 			porttest.Run(t, porttest.Caps{MaxFrame: c.mtu + minFrame, Ring: c.slots, GSO: true, Arena: true}, open)

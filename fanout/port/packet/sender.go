@@ -28,7 +28,7 @@ type SenderConfig struct {
 // Concurrency contract: a Sender and all its Tx belong to one worker.
 type Sender struct {
 	fd     int // has the ring
-	bigFD  int // sends what fits no slot
+	bigFD  int // sends what fits no slot or is GSO
 	softFD int // sends GSO frames that the interface can't take whole
 	ring   *ring
 	head   uint32 // the slot that is filled next, and the kernel's own head between calls

@@ -3,14 +3,14 @@ package packet
 // The transmit path, in the order in which a batch passes it. All of it runs on the
 // worker that owns the Tx, and none of it blocks for longer than patience allows.
 //
-//	1 stage: frames that fit slots are copied into the ring, up to the
-//	  first that doesn't
+//	1 stage: frames that fit slots and aren't GSO are copied into the ring,
+//	  up to the first other one
 //	2 kick: one system call takes the staged slots in order through the
 //	  driver; it stops at the first that the far side doesn't take
 //	3 a frame that stopped it is tried again after a yield, in which the far
 //	  side may empty its queue; then it is dropped, and what was staged
 //	  behind it is staged again
-//	4 big frames go by a second socket, one call each (big.go); the ring
+//	4 the others go by a second socket, one call each (big.go); the ring
 //	  is empty then, so the order stays
 //	5 all frames are released
 //
@@ -58,11 +58,19 @@ func (s *Sender) Tx(ifindex int, w port.Worker) (*Tx, error) {
 func (x *Tx) Send(src port.Source, b []port.Frame, t *port.Tally) {
 	tr := tries{left: retries}
 	for rest := b; len(rest) > 0; {
-		n := 1
-		if int(rest[0].Len) > x.s.room {
+		most := len(rest)
+		if tr.left == 0 {
+			most = cautious
+		}
+		n, big := x.s.stage(src, rest, most)
+		switch {
+		case n > 0:
+			n = x.sendStaged(src, rest[:n], t, &tr)
+		case big:
 			x.sendBig(src, &rest[0], t, &tr)
-		} else {
-			n = x.sendRun(src, rest, t, &tr)
+			n = 1
+		default:
+			x.ringFull(&tr)
 		}
 		if rest = rest[n:]; tr.hopeless {
 			t.Drops[tr.why] += uint64(len(rest))
@@ -79,24 +87,17 @@ type tries struct {
 	why      port.Reason
 }
 
-// sendRun sends frames at the start of b by the ring and returns how many left or were dropped.
-func (x *Tx) sendRun(src port.Source, b []port.Frame, t *port.Tally, tr *tries) int {
-	s, most := x.s, len(b)
-	if tr.left == 0 {
-		most = cautious
-	}
-	n := s.stage(src, b, most)
-	if n == 0 {
-		return x.ringFull(tr)
-	}
-	done := 0
+// sendStaged sends what was staged of b, all of it, and returns how many left or were
+// dropped. The others it takes back.
+func (x *Tx) sendStaged(src port.Source, b []port.Frame, t *port.Tally, tr *tries) (done int) {
+	s := x.s
 	for {
 		e := sendTo(s.fd, nil, &x.to)
-		k := s.consumed(n - done)
-		s.head += uint32(k)
-		count(t, b[done:done+k])
-		if done += k; done == n {
-			return n
+		n := s.consumed(len(b) - done)
+		s.head += uint32(n)
+		count(t, b[done:done+n])
+		if done += n; done == len(b) {
+			return done
 		}
 		if s.ring.hdr(s.head).status.Load() == unix.TP_STATUS_WRONG_FORMAT && e != unix.EMSGSIZE {
 			e = unix.EINVAL
@@ -104,21 +105,20 @@ func (x *Tx) sendRun(src port.Source, b []port.Frame, t *port.Tally, tr *tries) 
 		if x.again(e, src, &b[done], tr) {
 			continue
 		}
-		s.unstage(n - done)
+		s.unstage(len(b) - done)
 		t.Drops[tr.why]++
 		return done + 1
 	}
 }
 
 // ringFull waits for a slot to come back.
-func (x *Tx) ringFull(tr *tries) int {
+func (x *Tx) ringFull(tr *tries) {
 	if tr.left > 0 {
 		tr.left--
 		yield()
 	} else {
 		tr.hopeless, tr.why = true, port.TxRingFull
 	}
-	return 0
 }
 
 func count(t *port.Tally, b []port.Frame) {
