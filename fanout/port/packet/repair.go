@@ -11,8 +11,7 @@ import (
 // doesn't know (SCTP's, or UDP fragmentation of a virtual machine), tpacket_rcv has
 // reserved the slot at its head already, drops the frame and doesn't give the
 // slot back: it finds it reserved from then on and drops all that comes (seen in
-// Linux 6.18 and in every version before it that has rx_owner_map). There is
-// no way to forbid such frames, so a ring that stopped is replaced.
+// Linux 6.18). The socket can't forbid such frames, so a ring that stopped is replaced.
 //
 // The sign is that frames are lost while the slot at the head is free and
 // nothing was received. No descriptor tells: see port.Rx.Receive.

@@ -63,6 +63,7 @@ type Rx struct {
 	gone     bool
 	checked  time.Time // when the kernel was last asked how the interface is
 	emptied  uint64    // slots
+	asked    uint64    // emptied when Receive last asked for the kernel's counts
 	quiet    quiet     // what was seen when nothing came
 	repaired bool      // the ring was replaced, and the loss isn't counted yet
 	err      error     // what made the port useless
@@ -161,6 +162,9 @@ func (r *Rx) Receive(b []port.Frame) (int, error) {
 		return 0, port.ErrGone
 	case r.err != nil:
 		return 0, r.err
+	}
+	if r.emptied-r.asked > askAfter {
+		r.ask()
 	}
 	n := 0
 	for n < len(b) {

@@ -59,6 +59,17 @@ func (r *Rx) Stats() port.RxStats {
 	return s
 }
 
+// askAfter is after how many frames Receive asks for the kernel's counts, if
+// nobody else does: they have 32 bits.
+const askAfter = 1 << 24
+
+func (r *Rx) ask() {
+	r.asked = r.emptied
+	r.mu.Lock()
+	r.collect()
+	r.mu.Unlock()
+}
+
 // collect adds the kernel's count, which starts again when it is read. The caller holds mu.
 func (r *Rx) collect() {
 	if r.closed {

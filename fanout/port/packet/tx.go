@@ -1,7 +1,7 @@
 package packet
 
 // The transmit path, in the order in which a batch passes it. All of it runs on the
-// worker that owns the Tx, and none of it blocks for longer than patience allows.
+// worker that owns the Tx, and none of it blocks for longer than its retries.
 //
 //	1 stage: frames that fit slots and aren't GSO are copied into the ring,
 //	  up to the first other one
@@ -97,6 +97,7 @@ func (x *Tx) sendStaged(src port.Source, b []port.Frame, t *port.Tally, tr *trie
 		s.head += uint32(n)
 		count(t, b[done:done+n])
 		if done += n; done == len(b) {
+			x.dead = false
 			return done
 		}
 		if s.ring.hdr(s.head).status.Load() == unix.TP_STATUS_WRONG_FORMAT && e != unix.EMSGSIZE {
