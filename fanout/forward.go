@@ -28,10 +28,12 @@ func (w *worker) receive(l *Lane) (n int, more bool) {
 	switch {
 	case err == nil:
 		return n, n == budget
+	case errors.Is(err, port.ErrNoBuffer):
+		return n, true
 	case errors.Is(err, port.ErrGone):
 		l.gone.Store(true)
 	}
-	return n, false
+	return n, false // down or gone: if it comes up again, its descriptor tells
 }
 
 // fanOut classifies a batch, hands the frames of other workers' buckets to them and

@@ -16,6 +16,9 @@ type idleRule interface {
 // fourth, and a port that becomes ready waits for four turns at most.
 const pollEvery = 4
 
+// lookTurns is how many busy turns pass between two looks at the clock.
+const lookTurns = 1024
+
 // sleeper is the rule of the pool: sleep as soon as there is nothing to do.
 type sleeper struct{ busy int }
 
@@ -24,6 +27,9 @@ func (s *sleeper) turn(w *worker, n int) {
 	case n > 0:
 		if s.busy++; s.busy%pollEvery == 0 {
 			w.ready(w.wait.Poll())
+		}
+		if s.busy%lookTurns == 0 {
+			w.look()
 		}
 	case w.quiet():
 		w.sleep()
@@ -118,13 +124,4 @@ func (w *worker) rest() {
 		l.active = false
 	}
 	w.active = w.active[:0]
-}
-
-// readyAll puts all lanes back.
-func (w *worker) readyAll() {
-	for t, l := range w.byTok {
-		if l != nil && !l.gone.Load() {
-			w.ready([]int32{int32(t)})
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,8 +35,9 @@ type worker struct {
 	in     []*ring // in[x]: frames that worker x hands to this one; nil for itself
 	out    []*ring // out[y] = worker y's in[id]
 	lanes  func() []*Lane
-	byTok  []*Lane // lanes this worker reads, by wake token
-	active []*Lane // of these, the ones whose Receive may have more
+	byTok  []*Lane   // lanes this worker reads, by wake token
+	looked time.Time // when all of them were last asked
+	active []*Lane   // of these, the ones whose Receive may have more
 
 	batch [port.MaxBatch]port.Frame // received in this turn
 	own   [port.MaxBatch]port.Frame // of these, what this worker sends itself
@@ -92,9 +94,12 @@ func (w *worker) setUp(sched Sched) (err error) {
 
 // run is the worker's loop.
 func (w *worker) run() {
-	for !w.stopping {
+	for {
 		if w.mail.pending.Load() {
 			w.readMail()
+			if w.stopping {
+				return // before it can sleep: nobody would wake it
+			}
 		}
 		w.idle.turn(w, w.drain()+w.serve())
 		add(&w.stats.turns, 1)
@@ -123,9 +128,8 @@ func (w *worker) serve() int {
 // ready puts the lanes of tokens on the active list.
 func (w *worker) ready(tokens []int32) {
 	for _, t := range tokens {
-		if l := w.byTok[t]; l != nil && !l.active {
-			l.active = true
-			w.active = append(w.active, l) // capacity is len(byTok): never grows here
+		if l := w.byTok[t]; l != nil {
+			w.activate(l)
 		}
 	}
 }
@@ -143,6 +147,10 @@ func (w *worker) quiet() bool {
 	return true
 }
 
+// lookEvery is how often every port is asked, whether its descriptor told or not: a
+// port notices some faults of its device only then.
+const lookEvery = time.Second
+
 // sleep waits until a port is ready, a frame is handed over or a call is posted.
 func (w *worker) sleep() {
 	w.wait.Arm()
@@ -151,7 +159,34 @@ func (w *worker) sleep() {
 		return
 	}
 	add(&w.stats.sleeps, 1)
-	w.ready(w.wait.Sleep())
+	w.ready(w.wait.Sleep(lookEvery))
+	w.look()
+}
+
+// look puts all lanes on the active list once in lookEvery.
+func (w *worker) look() {
+	now := time.Now()
+	if now.Sub(w.looked) < lookEvery {
+		return
+	}
+	w.looked = now
+	w.readyAll()
+}
+
+// readyAll puts all lanes on the active list whose device is still there.
+func (w *worker) readyAll() {
+	for _, l := range w.byTok {
+		if l != nil && !l.gone.Load() {
+			w.activate(l)
+		}
+	}
+}
+
+func (w *worker) activate(l *Lane) {
+	if !l.active {
+		l.active = true
+		w.active = append(w.active, l) // capacity is len(byTok): never grows here
+	}
 }
 
 // attach makes w the reader of l. It runs on the worker.
@@ -172,7 +207,7 @@ func (w *worker) attach(l *Lane) error {
 		return fmt.Errorf("attach port: %w", err)
 	}
 	// What arrived before the descriptor was watched is found by the first Receive.
-	w.ready([]int32{l.token})
+	w.activate(l)
 	return nil
 }
 

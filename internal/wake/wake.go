@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -91,9 +92,9 @@ func (w *Waiter) Arm() { w.state.Store(idle) } // pairs with Wake
 // Disarm takes Arm back: there was work after all.
 func (w *Waiter) Disarm() { w.state.Store(running) }
 
-// Sleep waits for a descriptor or a Wake and returns as Poll does.
-func (w *Waiter) Sleep() []int32 {
-	t := w.wait(-1)
+// Sleep waits for a descriptor, a Wake or the end of d, and returns as Poll does.
+func (w *Waiter) Sleep(d time.Duration) []int32 {
+	t := w.wait(int(d.Milliseconds()))
 	w.state.Store(running)
 	return t
 }

@@ -51,7 +51,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 				w.Disarm()
 				continue
 			}
-			w.Sleep()
+			w.Sleep(time.Minute)
 		}
 	}()
 	select {
@@ -73,7 +73,7 @@ func TestWakeOnlyWhenIdle(t *testing.T) {
 	if w.Wake() {
 		t.Error("woke a sleeper twice")
 	}
-	if got := w.Sleep(); len(got) != 0 {
+	if got := w.Sleep(time.Minute); len(got) != 0 {
 		t.Errorf("a plain wake-up reported descriptors %v", got)
 	}
 	if w.Wake() {
@@ -89,7 +89,7 @@ func TestRepeatedWake(t *testing.T) {
 		if !w.Wake() {
 			t.Fatal("idle sleeper not woken")
 		}
-		w.Sleep() // hangs if the edge is missing
+		w.Sleep(time.Minute) // hangs if the edge is missing
 	}
 }
 
@@ -111,7 +111,7 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Arm()
-	if got := w.Sleep(); len(got) != 1 || got[0] != 7 {
+	if got := w.Sleep(time.Minute); len(got) != 1 || got[0] != 7 {
 		t.Fatalf("got tokens %v, want [7]", got)
 	}
 	if got := w.Poll(); len(got) != 0 {

@@ -1,0 +1,105 @@
+// Command epair joins network interfaces with a wire whose work is spread over
+// the machine's cores.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/epair-net/epair/control"
+)
+
+// Exit statuses.
+const (
+	exitDone   = 0
+	exitFailed = 1 // what was asked could not be done, or an audit found something
+	exitUsage  = 2 // the command line or a file is wrong
+)
+
+// usageError is a mistake in what the user typed or wrote, not in what happened.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// env is what a command sees of the world, so that tests can give it another.
+type env struct {
+	out, err io.Writer
+	socket   string
+	json     bool
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns its exit status.
+func execute(ctx context.Context, args []string, out, errw io.Writer) int {
+	e := &env{out: out, err: errw}
+	root := newRoot(e)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !errors.Is(err, errQuiet) {
+		fmt.Fprintln(errw, "epair:", err)
+	}
+	var ue usageError
+	if errors.As(err, &ue) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// errQuiet ends a command with exitFailed after it has said why.
+var errQuiet = errors.New("failed")
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "epair",
+		Short:         "Join network interfaces with a wire that uses all cores",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetOut(e.out)
+	root.SetErr(e.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	socket := os.Getenv("EPAIR_SOCKET")
+	if socket == "" {
+		socket = control.DefaultSocket
+	}
+	root.PersistentFlags().StringVar(&e.socket, "socket", socket, "the daemon's socket (EPAIR_SOCKET)")
+	root.PersistentFlags().BoolVar(&e.json, "json", false, "print JSON")
+	root.AddCommand(newDemo(e), newRun(e), newList(e), newShow(e), newStat(e), newAudit(e), newRSS(e), newDoctor(e), newVersion(e))
+	return root
+}
+
+// noArgs and exactly are cobra's checks with our exit status.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s: unexpected argument %q (see '%s --help')", cmd.CommandPath(), args[0], cmd.CommandPath())}
+	}
+	return nil
+}
+
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return usageError{fmt.Errorf("%s: needs %d argument(s), %v (see '%s --help')", cmd.CommandPath(), len(names), names, cmd.CommandPath())}
+	}
+}

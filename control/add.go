@@ -1,0 +1,106 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/epair-net/epair/epair"
+	"github.com/epair-net/epair/fanout"
+)
+
+// pair is one pair of the daemon: its ends, its ports, its lanes.
+type pair struct {
+	cfg   epair.PairConfig // as resolved
+	why   []string
+	ends  *epair.Pair
+	ports *pairPorts
+	lanes *fanout.Pair
+}
+
+// add creates a pair and forwards it. All or nothing.
+//
+// The ports open before the inner ends go up, so that no frame passes uncounted.
+func (d *Daemon) add(cfg epair.PairConfig) (p *pair, err error) {
+	cfg, why, err := choose(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p = &pair{cfg: cfg, why: why}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.detach(p))
+			if p.ends != nil {
+				err = errors.Join(err, p.ends.Delete())
+			}
+		}
+	}()
+	if p.ends, err = epair.Create(cfg, d.env); err != nil {
+		return nil, err
+	}
+	p.why = append(p.why, p.ends.Warnings()...)
+	if p.ports, err = d.ports.open(p.ends); err != nil {
+		return nil, fmt.Errorf("open ports of pair %s: %w", cfg.Name, err)
+	}
+	p.why = append(p.why, p.ports.why...)
+	p.lanes, err = d.pool.Add(fanout.PairConfig{
+		Name: cfg.Name, Mode: fanout.Mode(cfg.Mode), A: p.ports.a, B: p.ports.b,
+		Steering: d.steer, Poller: d.pollerRule(cfg),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.ends.Up()
+}
+
+// detach stops forwarding p and closes its ports.
+func (d *Daemon) detach(p *pair) error {
+	var errs []error
+	if p.lanes != nil {
+		errs = append(errs, d.pool.Remove(p.lanes))
+	}
+	if p.ports != nil {
+		errs = append(errs, p.ports.close())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) pollerRule(cfg epair.PairConfig) fanout.PollerRule {
+	c := d.cfg.Poller
+	if cfg.Poller != nil {
+		c = *cfg.Poller
+	}
+	return fanout.PollerRule{Spin: c.Spin, Yield: c.Yield, Idle: c.Idle}
+}
+
+// choose resolves what the configuration left open, and refuses what can't be had.
+// why names each choice.
+func choose(cfg epair.PairConfig) (epair.PairConfig, []string, error) {
+	var why []string
+	switch cfg.Datapath {
+	case "auto":
+		cfg.Datapath = "user"
+		why = append(why, "datapath user: chosen by auto, the only one that this version has")
+	case "user":
+		why = append(why, "datapath user: as configured")
+	default:
+		return cfg, nil, fmt.Errorf("add pair %s: datapath %s: this version carries frames in its own workers only (use user or auto)",
+			cfg.Name, cfg.Datapath)
+	}
+	switch cfg.Mode {
+	case "pool":
+		why = append(why, "mode pool: the flow hash picks the worker of each frame")
+	case "inline":
+		why = append(why, "mode inline: one worker of the pool serves the pair, without flow hash")
+	case "poller":
+		why = append(why, "mode poller: a thread of the pair's own polls, and sleeps when it is idle")
+	}
+	if cfg.Port == "xdp" {
+		for _, e := range []epair.EndConfig{cfg.A, cfg.B} {
+			if e.Kind == epair.Dev {
+				return cfg, nil, fmt.Errorf("add pair %s: port xdp on %s: AF_XDP can't carry unfinished checksums, and what sends to this interface isn't epair's to set (use port packet)",
+					cfg.Name, e)
+			}
+		}
+	}
+	return cfg, why, nil
+}

@@ -1,0 +1,167 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/epair-net/epair/epair"
+	"github.com/epair-net/epair/fanout/port"
+	"github.com/epair-net/epair/fanout/port/packet"
+	"github.com/epair-net/epair/fanout/port/tap"
+	"github.com/epair-net/epair/fanout/port/xdp"
+)
+
+// jumboMTU is the largest MTU whose frames fit the packet port's 2-KiB slots.
+const jumboMTU = 1800
+
+// ports opens the ports of pairs. Packet senders are shared: one per worker and
+// namespace, however many pairs there are.
+type ports struct {
+	workers int
+	jumbo   bool
+	senders map[int]*packet.Senders // by namespace descriptor, for the pool's workers
+}
+
+func newPorts(cfg *epair.Config, workers int) *ports {
+	p := &ports{workers: workers, senders: map[int]*packet.Senders{}}
+	for _, c := range cfg.Pairs {
+		p.jumbo = p.jumbo || c.MTU > jumboMTU
+	}
+	return p
+}
+
+func (p *ports) close() error {
+	var errs []error
+	for _, s := range p.senders {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// newSenders returns senders for one namespace. Frames to a dev end go through its
+// queueing discipline, so that shaping that its owner has set up holds.
+func (p *ports) newSenders(ns int, qdisc bool) *packet.Senders {
+	c := packet.SenderConfig{NetNS: ns, Qdisc: qdisc}
+	if p.jumbo {
+		c.Slots, c.SlotLen = 64, 16<<10
+	}
+	return packet.NewSenders(c)
+}
+
+// pairPorts is the ports of one pair.
+type pairPorts struct {
+	a, b    port.Opener
+	kind    [2]string // of a and b, as shown
+	why     []string
+	closers []io.Closer // in the order in which they close
+}
+
+func (p *pairPorts) close() error {
+	var errs []error
+	for _, c := range p.closers {
+		errs = append(errs, c.Close())
+	}
+	p.closers = nil
+	return errors.Join(errs...)
+}
+
+// open prepares the openers of a pair's ends. All or nothing.
+func (p *ports) open(ends *epair.Pair) (pp *pairPorts, err error) {
+	pp = &pairPorts{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, pp.close())
+		}
+	}()
+	cfg := ends.Config()
+	var xp *xdp.Pair
+	if cfg.Port == "xdp" {
+		if xp, err = p.openXDP(ends); err != nil {
+			return nil, err
+		}
+		if xp != nil {
+			pp.closers = append(pp.closers, xp)
+		}
+	}
+	for i, e := range []*epair.End{ends.A, ends.B} {
+		var o port.Opener
+		switch {
+		case e.Kind() == epair.TAP:
+			o, err = tap.New(e.TapFD(), e.MTU())
+			pp.kind[i] = "tap"
+		case xp != nil:
+			x := xp.A
+			if i == 1 {
+				x = xp.B
+			}
+			o = x
+			pp.kind[i] = "xdp"
+			pp.why = append(pp.why, fmt.Sprintf("port xdp on %s: %s mode, frames copied once by the kernel", e.Name(), x.Mode()))
+		default:
+			o, err = p.openPacket(pp, e, &cfg)
+			pp.kind[i] = "packet"
+		}
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			pp.a = o
+		} else {
+			pp.b = o
+		}
+	}
+	return pp, nil
+}
+
+// openPacket returns the opener of a packet end. A dev end's own stack must not get what epair took.
+func (p *ports) openPacket(pp *pairPorts, e *epair.End, cfg *epair.PairConfig) (port.Opener, error) {
+	dev := e.Kind() == epair.Dev
+	if dev {
+		c, err := claim(e.NetnsFD(), e.Ifindex(), e.Name())
+		if err != nil {
+			return nil, err
+		}
+		pp.closers = append(pp.closers, c)
+	} else if err := e.SetOffloads(epair.CarryVNet); err != nil {
+		return nil, err
+	}
+	ns := e.NetnsFD()
+	s := p.senders[ns]
+	if cfg.Mode == "poller" || dev {
+		// A poller's worker is not the pool's, and a dev end's namespace may go with the pair.
+		s = p.newSenders(ns, dev)
+		pp.closers = append(pp.closers, s)
+	} else if s == nil {
+		s = p.newSenders(ns, false)
+		p.senders[ns] = s
+	}
+	return &packet.End{
+		RxConfig: packet.RxConfig{NetNS: ns, Ifindex: e.Ifindex(), Slots: cfg.Ring, Promiscuous: dev},
+		Senders:  s,
+	}, nil
+}
+
+// openXDP opens the sockets of the pair's veth ends; nil if it has none.
+func (p *ports) openXDP(ends *epair.Pair) (*xdp.Pair, error) {
+	c := xdp.PairConfig{Workers: 1}
+	if ends.Config().Mode == "pool" {
+		c.Workers = p.workers
+	}
+	for _, x := range []struct {
+		*epair.End
+		cfg *xdp.EndConfig
+	}{{ends.A, &c.A}, {ends.B, &c.B}} {
+		if x.Kind() != epair.Veth {
+			continue
+		}
+		if err := x.SetOffloads(epair.CarryNothing); err != nil {
+			return nil, err
+		}
+		*x.cfg = xdp.EndConfig{NetNS: x.NetnsFD(), Ifindex: x.Ifindex()}
+	}
+	if c.A.Ifindex == 0 && c.B.Ifindex == 0 {
+		return nil, nil
+	}
+	return xdp.Open(c)
+}

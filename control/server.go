@@ -1,0 +1,86 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// serve answers over a Unix socket until the listener is closed.
+//
+//	GET /v1/pairs         all pairs      {"pairs":[…]}
+//	GET /v1/pairs/NAME    one pair
+//	GET /v1/stat          pairs and workers
+//	GET /v1/audit         whether the ledgers balance
+//	GET /v1/version       what is running
+func (d *Daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/pairs", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, Stat{Pairs: d.Pairs()})
+	})
+	mux.HandleFunc("GET /v1/pairs/{name}", func(w http.ResponseWriter, r *http.Request) {
+		p, ok := d.Pair(r.PathValue("name"))
+		if !ok {
+			refuse(w, http.StatusNotFound, fmt.Errorf("show pair %s: no such pair (see 'epair list')", r.PathValue("name")))
+			return
+		}
+		answer(w, p)
+	})
+	mux.HandleFunc("GET /v1/stat", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Stat()) })
+	mux.HandleFunc("GET /v1/audit", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Audit()) })
+	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
+		v := ThisVersion()
+		v.PID = os.Getpid()
+		answer(w, v)
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	// The client may have gone: then nobody is left to tell.
+	_ = enc.Encode(v)
+}
+
+func refuse(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(apiError{err.Error()})
+}
+
+// Listen opens the API's socket, for its owner only. A socket that a crash left
+// behind is replaced; one that a daemon still serves is refused.
+func Listen(path string) (net.Listener, error) {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		return nil, errors.Join(fmt.Errorf("serve %s: another daemon answers there (stop it, or choose another --socket)", path), conn.Close())
+	case errors.Is(err, fs.ErrNotExist):
+	default:
+		if fi, serr := os.Stat(path); serr == nil && fi.Mode()&fs.ModeSocket == 0 {
+			return nil, fmt.Errorf("serve %s: the file exists and is not a socket (choose another --socket)", path)
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("serve %s: remove stale socket: %w", path, err)
+		}
+	}
+	ln, err := listenOwnerOnly(path)
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w", path, err)
+	}
+	return ln, nil
+}
+
+// listenOwnerOnly binds path with mode 0600 from its first moment on.
+func listenOwnerOnly(path string) (net.Listener, error) {
+	defer syscall.Umask(syscall.Umask(0o177))
+	return net.Listen("unix", path)
+}
