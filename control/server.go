@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// serve answers over a Unix socket until the listener is closed.
+// handler answers the API.
 //
 //	GET /v1/pairs         all pairs      {"pairs":[…]}
 //	GET /v1/pairs/NAME    one pair
@@ -58,25 +59,59 @@ func refuse(w http.ResponseWriter, status int, err error) {
 
 // Listen opens the API's socket, for its owner only. A socket that a crash left
 // behind is replaced; one that a daemon still serves is refused.
-func Listen(path string) (net.Listener, error) {
-	conn, err := net.DialTimeout("unix", path, time.Second)
-	switch {
-	case err == nil:
-		return nil, errors.Join(fmt.Errorf("serve %s: another daemon answers there (stop it, or choose another --socket)", path), conn.Close())
-	case errors.Is(err, fs.ErrNotExist):
-	default:
-		if fi, serr := os.Stat(path); serr == nil && fi.Mode()&fs.ModeSocket == 0 {
-			return nil, fmt.Errorf("serve %s: the file exists and is not a socket (choose another --socket)", path)
-		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("serve %s: remove stale socket: %w", path, err)
-		}
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if err := clear(ctx, path); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", path, err)
 	}
 	ln, err := listenOwnerOnly(path)
 	if err != nil {
 		return nil, fmt.Errorf("serve %s: %w", path, err)
 	}
 	return ln, nil
+}
+
+// A daemon that was killed keeps its socket until the kernel has freed what it
+// held: it accepts, but no longer answers.
+const (
+	answerTime = 250 * time.Millisecond
+	deathTime  = 3 * time.Second
+)
+
+// clear removes a socket that nobody serves.
+func clear(ctx context.Context, path string) error {
+	fi, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fi.Mode()&fs.ModeSocket == 0 {
+		return errors.New("the file exists and is not a socket (choose another --socket)")
+	}
+	for end := time.Now().Add(deathTime); ; {
+		conn, err := net.DialTimeout("unix", path, answerTime)
+		if err != nil {
+			break // refused: its process is gone
+		}
+		conn.Close()
+		asked, cancel := context.WithTimeout(ctx, answerTime)
+		_, err = NewClient(path).Version(asked)
+		cancel()
+		if err == nil {
+			return errors.New("another daemon answers there (stop it, or choose another --socket)")
+		}
+		if time.Now().After(end) {
+			return errors.New("a process holds the socket and doesn't answer (stop it, or choose another --socket)")
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
 }
 
 // listenOwnerOnly binds path with mode 0600 from its first moment on.
