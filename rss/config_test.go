@@ -52,12 +52,11 @@ func TestNewErrors(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	colons := strings.TrimSuffix(strings.ReplaceAll(microsoftKey, "", " "), " ")
 	var pairs []string
 	for i := 0; i < len(microsoftKey); i += 2 {
 		pairs = append(pairs, microsoftKey[i:i+2])
 	}
-	colons = strings.Join(pairs, ":")
+	colons := strings.Join(pairs, ":")
 	plain := mustNew(t, Config{})
 	for _, key := range []string{"default", microsoftKey, strings.ToUpper(microsoftKey), colons, microsoftKey + strings.Repeat("ff", 12)} {
 		h := mustNew(t, Config{Key: key})

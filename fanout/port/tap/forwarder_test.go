@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -74,7 +75,7 @@ func (f *forwarder) run() {
 		if f.stop.Load() {
 			return
 		}
-		f.wait.Sleep()
+		f.wait.Sleep(time.Second)
 	}
 }
 
