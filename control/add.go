@@ -20,36 +20,40 @@ type pair struct {
 // add creates a pair and forwards it. All or nothing.
 //
 // The ports open before the inner ends go up, so that no frame passes uncounted.
-func (d *Daemon) add(cfg epair.PairConfig) (p *pair, err error) {
+func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
 	cfg, why, err := choose(cfg)
 	if err != nil {
 		return nil, err
 	}
-	p = &pair{cfg: cfg, why: why}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.detach(p))
-			if p.ends != nil {
-				err = errors.Join(err, p.ends.Delete())
-			}
+	p := &pair{cfg: cfg, why: why}
+	if err := d.build(p); err != nil {
+		err = errors.Join(err, d.detach(p))
+		if p.ends != nil {
+			err = errors.Join(err, p.ends.Delete())
 		}
-	}()
-	if p.ends, err = epair.Create(cfg, d.env); err != nil {
 		return nil, err
+	}
+	return p, nil
+}
+
+// build makes what p is; what there is of it after an error is the caller's to undo.
+func (d *Daemon) build(p *pair) (err error) {
+	if p.ends, err = epair.Create(p.cfg, d.env); err != nil {
+		return err
 	}
 	p.why = append(p.why, p.ends.Warnings()...)
 	if p.ports, err = d.ports.open(p.ends); err != nil {
-		return nil, fmt.Errorf("open ports of pair %s: %w", cfg.Name, err)
+		return fmt.Errorf("open ports of pair %s: %w", p.cfg.Name, err)
 	}
 	p.why = append(p.why, p.ports.why...)
 	p.lanes, err = d.pool.Add(fanout.PairConfig{
-		Name: cfg.Name, Mode: fanout.Mode(cfg.Mode), A: p.ports.a, B: p.ports.b,
-		Steering: d.steer, Poller: d.pollerRule(cfg),
+		Name: p.cfg.Name, Mode: fanout.Mode(p.cfg.Mode), A: p.ports.a, B: p.ports.b,
+		Steering: d.steer, Poller: d.pollerRule(p.cfg),
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return p, p.ends.Up()
+	return p.ends.Up()
 }
 
 // detach stops forwarding p and closes its ports.

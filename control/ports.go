@@ -67,51 +67,48 @@ func (p *pairPorts) close() error {
 }
 
 // open prepares the openers of a pair's ends. All or nothing.
-func (p *ports) open(ends *epair.Pair) (pp *pairPorts, err error) {
-	pp = &pairPorts{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, pp.close())
-		}
-	}()
+func (p *ports) open(ends *epair.Pair) (*pairPorts, error) {
+	pp := &pairPorts{}
+	if err := p.fill(pp, ends); err != nil {
+		return nil, errors.Join(err, pp.close())
+	}
+	return pp, nil
+}
+
+func (p *ports) fill(pp *pairPorts, ends *epair.Pair) (err error) {
 	cfg := ends.Config()
 	var xp *xdp.Pair
 	if cfg.Port == "xdp" {
 		if xp, err = p.openXDP(ends); err != nil {
-			return nil, err
+			return err
 		}
 		if xp != nil {
 			pp.closers = append(pp.closers, xp)
 		}
 	}
-	for i, e := range []*epair.End{ends.A, ends.B} {
-		var o port.Opener
-		switch {
-		case e.Kind() == epair.TAP:
-			o, err = tap.New(e.TapFD(), e.MTU())
-			pp.kind[i] = "tap"
-		case xp != nil:
-			x := xp.A
-			if i == 1 {
-				x = xp.B
-			}
-			o = x
-			pp.kind[i] = "xdp"
-			pp.why = append(pp.why, fmt.Sprintf("port xdp on %s: %s mode, frames copied once by the kernel", e.Name(), x.Mode()))
-		default:
-			o, err = p.openPacket(pp, e, &cfg)
-			pp.kind[i] = "packet"
-		}
-		if err != nil {
-			return nil, err
-		}
-		if i == 0 {
-			pp.a = o
-		} else {
-			pp.b = o
-		}
+	if pp.a, pp.kind[0], err = p.opener(pp, ends.A, &cfg, xp); err != nil {
+		return err
 	}
-	return pp, nil
+	pp.b, pp.kind[1], err = p.opener(pp, ends.B, &cfg, xp)
+	return err
+}
+
+// opener returns the opener of one end, and its kind.
+func (p *ports) opener(pp *pairPorts, e *epair.End, cfg *epair.PairConfig, xp *xdp.Pair) (o port.Opener, kind string, err error) {
+	switch {
+	case e.Kind() == epair.TAP:
+		o, err = tap.New(e.TapFD(), e.MTU())
+		return o, "tap", err
+	case xp != nil:
+		x := xp.A
+		if e.Side() == "b" {
+			x = xp.B
+		}
+		pp.why = append(pp.why, fmt.Sprintf("port xdp on %s: %s mode, the kernel copies each frame once", e.Name(), x.Mode()))
+		return x, "xdp", nil
+	}
+	o, err = p.openPacket(pp, e, cfg)
+	return o, "packet", err
 }
 
 // openPacket returns the opener of a packet end. A dev end's own stack must not get what epair took.

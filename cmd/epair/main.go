@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -69,7 +70,12 @@ func newRoot(e *env) *cobra.Command {
 		Short:         "Join network interfaces with a wire that uses all cores",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usageError{fmt.Errorf("unknown command %q (see 'epair --help')", args[0])}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -90,7 +96,7 @@ func newRoot(e *env) *cobra.Command {
 // noArgs and exactly are cobra's checks with our exit status.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{fmt.Errorf("%s: unexpected argument %q (see '%s --help')", cmd.CommandPath(), args[0], cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s: unexpected argument %q (see '%s --help')", cmd.Name(), args[0], cmd.CommandPath())}
 	}
 	return nil
 }
@@ -100,6 +106,6 @@ func exactly(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		return usageError{fmt.Errorf("%s: needs %d argument(s), %v (see '%s --help')", cmd.CommandPath(), len(names), names, cmd.CommandPath())}
+		return usageError{fmt.Errorf("%s: needs %s (see '%s --help')", cmd.Name(), strings.Join(names, " "), cmd.CommandPath())}
 	}
 }

@@ -155,7 +155,7 @@ func (f *rssFlags) explain(cmd *cobra.Command, tuple, frame string) (explained, 
 	var x rss.Explanation
 	switch {
 	case (tuple == "") == (frame == ""):
-		return explained{}, fmt.Errorf("%s: want either a tuple or --frame (see '%[1]s --help')", cmd.CommandPath())
+		return explained{}, fmt.Errorf("rss explain: want either a tuple or --frame (see '%s --help')", cmd.CommandPath())
 	case frame != "":
 		b, err := hex.DecodeString(strings.NewReplacer(":", "", " ", "").Replace(frame))
 		if err != nil {
