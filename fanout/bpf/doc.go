@@ -1,0 +1,52 @@
+// Package bpf repeats package rss in the kernel: programs hash a frame as rss does, to
+// the bit, and look its bucket up.
+//
+// # C
+//
+// One concern a file, each on top of the one before:
+//
+//	consts.h    rss's numbers
+//	maps.h      what programs share: epair_hash, epair_table, epair_scratch
+//	parse.h     which flow a frame is (rss/parse.go)
+//	tunnel.h    what is inside a tunnel (rss/tunnel.go)
+//	xxhash.h    XXH64
+//	hash.h      flow key and hash (rss/flowkey.go, toeplitz.go, hasher.go)
+//	quick.h     the short way of the common frames (rss/shortcut.go)
+//	classify.h  one call for each hook
+//	steer.c     programs for TAP queues and packet fan-out
+//	check.c     programs for tests
+//
+// A program includes classify.h and calls what fits its hook:
+//
+//	struct epair_class { __u32 hash, bucket, value; };  // value: of the bucket in epair_table
+//
+//	int epair_classify_xdp(struct xdp_md *ctx, struct epair_class *c)
+//	int epair_classify_tc(struct __sk_buff *skb, struct epair_class *c)      // tc, tcx; both directions
+//	int epair_classify_tap(struct __sk_buff *skb, struct epair_class *c)     // TUNSETSTEERINGEBPF
+//	int epair_classify_packet(struct __sk_buff *skb, struct epair_class *c)  // PACKET_FANOUT_EBPF
+//
+// All return 0. They are inlined, each once in a program is enough; the general way behind them is
+// in global functions, which are verified once per object and take no part in the caller's
+// verification. They need 40 bytes of stack at the caller and at most 300 below it.
+//
+// # Go
+//
+//	r, err := NewRSS(hasher, table)        // maps: hash, and bucket → worker
+//	r.SetHasher(hasher); r.SetTable(table) // programs see it at once, nothing is reloaded
+//	r.Maps(nil)                            // ebpf.CollectionOptions.MapReplacements of a program
+//	t, err := NewTable(table); r.Maps(t)   // the same hash, another table: bucket → whatever the program needs
+//	t.Set(table, values)                   // value of each worker's buckets
+//
+//	s, err := r.NewTapSteering(table)      // or NewPacketSteering
+//	s.AttachTap(fd); s.SetIndex(table, indexOfWorker); s.Close()
+//
+// # What a program sees while Go writes
+//
+// SetHasher: the whole old configuration or the whole new one. A table: of each bucket
+// the old value or the new one. Its size never changes.
+//
+// # Tags
+//
+// The kernel keeps a frame's outermost VLAN tag beside it. The hash is that of the frame as it was on
+// the wire: the tag has its place in the window and in the count of tags.
+package bpf
