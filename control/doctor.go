@@ -115,16 +115,20 @@ func tryPacket(ns, ifindex int) error {
 	w := port.Worker{Arena: arena}
 	s := packet.NewSenders(packet.SenderConfig{NetNS: ns})
 	end := &packet.End{RxConfig: packet.RxConfig{NetNS: ns, Ifindex: ifindex}, Senders: s}
-	rx, rerr := end.OpenRx(w)
-	tx, terr := end.OpenTx(w)
-	err = errors.Join(rerr, terr)
-	if rerr == nil {
-		err = errors.Join(err, rx.Close())
+	return errors.Join(openBoth(end, w), s.Close(), arena.Close())
+}
+
+// openBoth opens both halves and closes them; it stops at the first that fails.
+func openBoth(o port.Opener, w port.Worker) error {
+	rx, err := o.OpenRx(w)
+	if err != nil {
+		return err
 	}
-	if terr == nil {
-		err = errors.Join(err, tx.Close())
+	tx, err := o.OpenTx(w)
+	if err != nil {
+		return errors.Join(err, rx.Close())
 	}
-	return errors.Join(err, s.Close(), arena.Close())
+	return errors.Join(rx.Close(), tx.Close())
 }
 
 func tryXDP(ns, ifindex int) error {
@@ -144,11 +148,21 @@ func tryClaim(ns, ifindex int) error {
 }
 
 func tryTun() error {
+	return withVeth(func(ns, _ int) error { return netns.Do(ns, makeTun) })
+}
+
+// makeTun makes a TAP that carries virtio-net headers, in this thread's namespace.
+func makeTun() error {
 	f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	req, err := unix.NewIfreq("probe%d")
+	if err == nil {
+		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE)
+		err = caps.Explain(unix.IoctlIfreq(int(f.Fd()), unix.TUNSETIFF, req), caps.NetAdmin)
+	}
+	return errors.Join(err, f.Close())
 }
 
 // tryNice looks the capability up: a try would change how this thread runs.
