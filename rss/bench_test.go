@@ -3,6 +3,7 @@ package rss
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 )
 
@@ -48,11 +49,27 @@ func flows(addr func() netip.Addr, r *rand.Rand) [][]byte {
 	return frames
 }
 
+// inVXLAN puts each frame into one tunnel.
+func inVXLAN(frames [][]byte) [][]byte {
+	out := make([][]byte, len(frames))
+	for i, f := range frames {
+		out[i] = append(udpTo("12b5", "0800 0000 000042 00"), f...)
+	}
+	return out
+}
+
 func BenchmarkHash(b *testing.B) {
 	v4, v6 := flows4(), flows6()
 	b.Run("ip4/toeplitz", func(b *testing.B) { benchHash(b, Config{}, v4) })
 	b.Run("ip4/toeplitz/symmetric", func(b *testing.B) { benchHash(b, Config{Symmetric: true}, v4) })
 	b.Run("ip4/xxhash", func(b *testing.B) { benchHash(b, Config{Func: "xxhash"}, v4) })
+	tagged := make([][]byte, len(v4))
+	for i, f := range v4 {
+		tagged[i] = slices.Concat(f[:12], []byte{0x81, 0, 0, 100}, f[12:])
+	}
+	b.Run("ip4/tagged", func(b *testing.B) { benchHash(b, Config{}, tagged) })
+	b.Run("ip4/inner", func(b *testing.B) { benchHash(b, Config{Inner: true}, v4) })
+	b.Run("ip4/vxlan/inner", func(b *testing.B) { benchHash(b, Config{Inner: true}, inVXLAN(v4)) })
 	b.Run("ip6/toeplitz", func(b *testing.B) { benchHash(b, Config{}, v6) })
 	b.Run("ip6/toeplitz/symmetric", func(b *testing.B) { benchHash(b, Config{Symmetric: true}, v6) })
 	b.Run("ip6/xxhash", func(b *testing.B) { benchHash(b, Config{Func: "xxhash"}, v6) })

@@ -36,7 +36,9 @@ type Config struct {
 	// entropy: enough for a table, too little for two stages that use different bits. Prefer Symmetric.
 	Key string `json:"key,omitempty" yaml:"key,omitempty"`
 	// Symmetric gives both directions of a flow the same hash, by putting the
-	// smaller endpoint first. No entropy is lost.
+	// smaller endpoint first. No entropy is lost. Both ends of a VXLAN, Geneve or GTP-U
+	// tunnel send to the same port, so its outer headers aren't those of one flow's two
+	// directions: use Inner too.
 	Symmetric bool `json:"symmetric,omitempty" yaml:"symmetric,omitempty"`
 	// Fields maps a flow type (tcp4 tcp6 udp4 udp6 sctp4 sctp6 ip4 ip6) to the
 	// letters of the fields to hash: s source address, d destination address,
