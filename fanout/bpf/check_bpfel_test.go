@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type checkCheckSeen struct {
+	_      structs.HostLayout
+	Frames uint64
+	Class  struct {
+		_      structs.HostLayout
+		Hash   uint32
+		Bucket uint32
+		Value  uint32
+	}
+	Nonlinear uint32
+}
+
 type checkEpairBounds uint32
 
 const (
@@ -37,6 +49,14 @@ type checkEpairFunc uint32
 const (
 	checkEpairFuncEPAIR_TOEPLITZ checkEpairFunc = 0
 	checkEpairFuncEPAIR_XXHASH   checkEpairFunc = 1
+)
+
+type checkEpairQuick uint32
+
+const (
+	checkEpairQuickEPAIR_QUICK_NONE  checkEpairQuick = 0
+	checkEpairQuickEPAIR_QUICK_ADDRS checkEpairQuick = 1
+	checkEpairQuickEPAIR_QUICK_ALL   checkEpairQuick = 2
 )
 
 type checkEpairScratch struct {
@@ -98,15 +118,20 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	checkMapCheckSeen     = "check_seen"
 	checkMapEpairHash     = "epair_hash"
 	checkMapEpairScratch  = "epair_scratch"
 	checkMapEpairTable    = "epair_table"
+	checkProgBareSocket   = "bare_socket"
+	checkProgBareTc       = "bare_tc"
 	checkProgBareXdp      = "bare_xdp"
 	checkProgCheckCut     = "check_cut"
 	checkProgCheckPacket  = "check_packet"
 	checkProgCheckTap     = "check_tap"
 	checkProgCheckTc      = "check_tc"
 	checkProgCheckXdp     = "check_xdp"
+	checkProgWatchTc      = "watch_tc"
+	checkProgWatchXdp     = "watch_xdp"
 	checkVarEpairContract = "epair_contract"
 )
 
@@ -152,18 +177,23 @@ type checkSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type checkProgramSpecs struct {
+	BareSocket  *ebpf.ProgramSpec `ebpf:"bare_socket"`
+	BareTc      *ebpf.ProgramSpec `ebpf:"bare_tc"`
 	BareXdp     *ebpf.ProgramSpec `ebpf:"bare_xdp"`
 	CheckCut    *ebpf.ProgramSpec `ebpf:"check_cut"`
 	CheckPacket *ebpf.ProgramSpec `ebpf:"check_packet"`
 	CheckTap    *ebpf.ProgramSpec `ebpf:"check_tap"`
 	CheckTc     *ebpf.ProgramSpec `ebpf:"check_tc"`
 	CheckXdp    *ebpf.ProgramSpec `ebpf:"check_xdp"`
+	WatchTc     *ebpf.ProgramSpec `ebpf:"watch_tc"`
+	WatchXdp    *ebpf.ProgramSpec `ebpf:"watch_xdp"`
 }
 
 // checkMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type checkMapSpecs struct {
+	CheckSeen    *ebpf.MapSpec `ebpf:"check_seen"`
 	EpairHash    *ebpf.MapSpec `ebpf:"epair_hash"`
 	EpairScratch *ebpf.MapSpec `ebpf:"epair_scratch"`
 	EpairTable   *ebpf.MapSpec `ebpf:"epair_table"`
@@ -196,6 +226,7 @@ func (o *checkObjects) Close() error {
 //
 // It can be passed to loadCheckObjects or ebpf.CollectionSpec.LoadAndAssign.
 type checkMaps struct {
+	CheckSeen    *ebpf.Map `ebpf:"check_seen"`
 	EpairHash    *ebpf.Map `ebpf:"epair_hash"`
 	EpairScratch *ebpf.Map `ebpf:"epair_scratch"`
 	EpairTable   *ebpf.Map `ebpf:"epair_table"`
@@ -203,6 +234,7 @@ type checkMaps struct {
 
 func (m *checkMaps) Close() error {
 	return _CheckClose(
+		m.CheckSeen,
 		m.EpairHash,
 		m.EpairScratch,
 		m.EpairTable,
@@ -220,22 +252,30 @@ type checkVariables struct {
 //
 // It can be passed to loadCheckObjects or ebpf.CollectionSpec.LoadAndAssign.
 type checkPrograms struct {
+	BareSocket  *ebpf.Program `ebpf:"bare_socket"`
+	BareTc      *ebpf.Program `ebpf:"bare_tc"`
 	BareXdp     *ebpf.Program `ebpf:"bare_xdp"`
 	CheckCut    *ebpf.Program `ebpf:"check_cut"`
 	CheckPacket *ebpf.Program `ebpf:"check_packet"`
 	CheckTap    *ebpf.Program `ebpf:"check_tap"`
 	CheckTc     *ebpf.Program `ebpf:"check_tc"`
 	CheckXdp    *ebpf.Program `ebpf:"check_xdp"`
+	WatchTc     *ebpf.Program `ebpf:"watch_tc"`
+	WatchXdp    *ebpf.Program `ebpf:"watch_xdp"`
 }
 
 func (p *checkPrograms) Close() error {
 	return _CheckClose(
+		p.BareSocket,
+		p.BareTc,
 		p.BareXdp,
 		p.CheckCut,
 		p.CheckPacket,
 		p.CheckTap,
 		p.CheckTc,
 		p.CheckXdp,
+		p.WatchTc,
+		p.WatchXdp,
 	)
 }
 

@@ -65,20 +65,6 @@ static __always_inline __u32 hash_scratch(const struct epair_hasher *h, struct e
 	return epair_sum(h, s);
 }
 
-/* quick_linear tries the short way on linear bytes. */
-static __always_inline int quick_linear(const void *data, const void *end, const struct epair_hasher *h, __u32 *hash)
-{
-	const __u8 *p = data;
-
-	if (p + QUICK4_LEN > (const __u8 *)end)
-		return 0;
-	if (looks_ip4(p))
-		return quick4(p, h, hash);
-	if (looks_ip6(p) && p + QUICK6_LEN <= (const __u8 *)end)
-		return quick6(p, h, hash);
-	return 0;
-}
-
 /* begin readies the scratch for a frame of which the first n bytes will be loaded. */
 static __always_inline struct epair_scratch *begin(__u32 n, __u32 tags)
 {
@@ -109,7 +95,7 @@ static __always_inline int epair_classify_xdp(struct xdp_md *ctx, struct epair_c
 	__builtin_memset(c, 0, sizeof(*c));
 	if (!h)
 		return -1;
-	if (!quick_linear((void *)(long)ctx->data, (void *)(long)ctx->data_end, h, &c->hash) && slow_xdp(ctx, h, &c->hash))
+	if (!quick((void *)(long)ctx->data, (void *)(long)ctx->data_end, h, &c->hash) && slow_xdp(ctx, h, &c->hash))
 		return -1;
 	return look_up(c);
 }
@@ -134,20 +120,20 @@ static __always_inline int epair_classify_tc(struct __sk_buff *skb, struct epair
 	__builtin_memset(c, 0, sizeof(*c));
 	if (!h)
 		return -1;
-	if (!quick_linear((void *)(long)skb->data, (void *)(long)skb->data_end, h, &c->hash) && slow_skb(skb, h, &c->hash))
+	if (!quick((void *)(long)skb->data, (void *)(long)skb->data_end, h, &c->hash) && slow_skb(skb, h, &c->hash))
 		return -1;
 	return look_up(c);
 }
 
-/* quick_copy tries the short way on a copy, in s->frame, as a socket filter may not touch the
- * frame. The first head bytes are there; the rest starts at the skb's data. */
-static __always_inline int quick_copy(struct __sk_buff *skb, struct epair_scratch *s, __u32 head, const struct epair_hasher *h, __u32 *hash)
+/* quick_copy tries the short way on a copy in s->frame, as a socket filter may not touch the
+ * frame. */
+static __always_inline int quick_copy(struct __sk_buff *skb, struct epair_scratch *s, const struct epair_hasher *h, __u32 *hash)
 {
-	if (bpf_skb_load_bytes(skb, 0, s->frame + head, QUICK4_LEN - head))
+	if (bpf_skb_load_bytes_relative(skb, 0, s->frame, QUICK4_LEN, BPF_HDR_START_MAC))
 		return 0;
 	if (looks_ip4(s->frame))
 		return quick4(s->frame, h, hash);
-	if (!looks_ip6(s->frame) || bpf_skb_load_bytes(skb, QUICK4_LEN - head, s->frame + QUICK4_LEN, QUICK6_LEN - QUICK4_LEN))
+	if (!looks_ip6(s->frame) || bpf_skb_load_bytes_relative(skb, QUICK4_LEN, s->frame + QUICK4_LEN, QUICK6_LEN - QUICK4_LEN, BPF_HDR_START_MAC))
 		return 0;
 	return quick6(s->frame, h, hash);
 }
@@ -161,18 +147,21 @@ static __always_inline int epair_classify_tap(struct __sk_buff *skb, struct epai
 	__builtin_memset(c, 0, sizeof(*c));
 	if (!h || !s)
 		return -1;
-	if (!quick_copy(skb, s, 0, h, &c->hash) && slow_skb(skb, h, &c->hash))
+	if (!quick_copy(skb, s, h, &c->hash) && slow_skb(skb, h, &c->hash))
 		return -1;
 	return look_up(c);
 }
 
-/* slow_packet finishes the copy whose Ethernet header is there. */
+/* slow_packet is for packet sockets. What comes in has its skb's data behind the Ethernet
+ * header, which is linear always; the rest need not be. What goes out has it at the header. */
 static __always_inline int slow_packet(struct __sk_buff *skb, const struct epair_hasher *h, __u32 *hash)
 {
+	if (skb->pkt_type == PACKET_OUTGOING)
+		return slow_skb(skb, h, hash);
 	__u32 tags = skb->vlan_present & 1, n = window((__u64)skb->len + ETHER_LEN, tags);
 	struct epair_scratch *s = begin(n, tags);
 
-	if (!s || n < ETHER_LEN)
+	if (!s || n < ETHER_LEN || bpf_skb_load_bytes_relative(skb, 0, s->frame, ETHER_LEN, BPF_HDR_START_MAC))
 		return -1;
 	n -= ETHER_LEN;
 	if (n != 0 && bpf_skb_load_bytes(skb, 0, s->frame + ETHER_LEN, n))
@@ -181,20 +170,16 @@ static __always_inline int slow_packet(struct __sk_buff *skb, const struct epair
 	return 0;
 }
 
-/* epair_classify_packet is for the program of a packet fan-out group. What comes in
- * has its data behind the Ethernet header, which is linear always; the rest need not be.
- * What goes out (PACKET_OUTGOING) has it at the Ethernet header. */
+/* epair_classify_packet is for the program of a packet fan-out group. */
 static __always_inline int epair_classify_packet(struct __sk_buff *skb, struct epair_class *c)
 {
 	const struct epair_hasher *h = hash_config();
 	struct epair_scratch *s = scratch();
 
-	if (skb->pkt_type == PACKET_OUTGOING)
-		return epair_classify_tap(skb, c);
 	__builtin_memset(c, 0, sizeof(*c));
-	if (!h || !s || bpf_skb_load_bytes_relative(skb, 0, s->frame, ETHER_LEN, BPF_HDR_START_MAC))
+	if (!h || !s)
 		return -1;
-	if (!quick_copy(skb, s, ETHER_LEN, h, &c->hash) && slow_packet(skb, h, &c->hash))
+	if (!quick_copy(skb, s, h, &c->hash) && slow_packet(skb, h, &c->hash))
 		return -1;
 	return look_up(c);
 }

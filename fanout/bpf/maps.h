@@ -3,6 +3,13 @@
 
 #include "consts.h"
 
+/* What of a flow type may take the short way (quick.h). */
+enum epair_quick {
+	EPAIR_QUICK_NONE,
+	EPAIR_QUICK_ADDRS, /* both addresses and nothing else are hashed */
+	EPAIR_QUICK_ALL,   /* both addresses and both ports */
+};
+
 /* The hash configuration, written by RSS.SetHasher. A program sees one whole
  * configuration or the next: SetHasher exchanges the inner map, and returns when no
  * program uses the old one any more. */
@@ -12,7 +19,7 @@ struct epair_hasher {
 	__u8 func;				/* enum epair_func */
 	__u8 symmetric;
 	__u8 inner;
-	__u8 quick[EPAIR_NUM_TYPES]; /* by type: its untagged frames may take the short way */
+	__u8 quick[EPAIR_NUM_TYPES];		/* enum epair_quick, by enum epair_type */
 	__u8 pad;
 };
 

@@ -33,26 +33,28 @@ static __always_inline int is_ext(__u32 proto)
 	return proto == PROTO_HOP || proto == PROTO_ROUTING || proto == PROTO_FRAG || proto == PROTO_AH || proto == PROTO_DEST;
 }
 
-static __always_inline void parse_ports(struct epair_flow *f)
+/* type4 returns the type of a whole IPv4 packet; IPv6 is one more. */
+static __always_inline __u32 type4(__u32 proto)
 {
-	__u32 wider;
-
-	switch (f->proto) {
+	switch (proto) {
 	case PROTO_TCP:
-		wider = EPAIR_TCP4 - EPAIR_IP4;
-		break;
+		return EPAIR_TCP4;
 	case PROTO_UDP:
 	case PROTO_UDPLITE:
 	case PROTO_DCCP:
-		wider = EPAIR_UDP4 - EPAIR_IP4;
-		break;
+		return EPAIR_UDP4;
 	case PROTO_SCTP:
-		wider = EPAIR_SCTP4 - EPAIR_IP4;
-		break;
-	default:
-		return;
+		return EPAIR_SCTP4;
 	}
-	if (f->l4 + 4 > f->end)
+	return EPAIR_IP4;
+}
+
+/* parse_ports widens an IP flow by its ports, if it has any. */
+static __always_inline void parse_ports(struct epair_flow *f)
+{
+	__u32 wider = type4(f->proto) - EPAIR_IP4;
+
+	if (wider && f->l4 + 4 > f->end)
 		f->note = 1;
 	else
 		f->type += wider;

@@ -10,6 +10,15 @@ import (
 	"github.com/epair-net/epair/rss"
 )
 
+// quick is what maps.h calls enum epair_quick.
+type quick uint8
+
+const (
+	quickNone quick = iota
+	quickAddrs
+	quickAll
+)
+
 // RSS is the hash and the indirection table of the pool, in maps that programs read.
 //
 // Concurrency contract: all methods may be called from any goroutine. A program
@@ -79,14 +88,29 @@ func hasherOf(h *rss.Hasher) *steerEpairHasher {
 	for t := range rss.FlowType(rss.NumFlowTypes) {
 		c.Fields[t] = uint8(h.Fields(t))
 	}
-	const all = rss.Src | rss.Dst | rss.Sport | rss.Dport
-	for _, t := range []rss.FlowType{rss.TCP4, rss.TCP6} {
-		c.Quick[t] = asByte(h.Fields(t) == all)
-	}
-	for _, t := range []rss.FlowType{rss.UDP4, rss.UDP6} {
-		c.Quick[t] = asByte(h.Fields(t) == all && !h.Inner()) // may be a tunnel
+	for t := range c.Quick {
+		c.Quick[t] = uint8(quickOf(h, rss.FlowType(t)))
 	}
 	return c
+}
+
+// quickOf says whether frames of a type may take the short way. What may be a
+// tunnel must not, if tunnels are looked into.
+func quickOf(h *rss.Hasher, t rss.FlowType) quick {
+	const addrs = rss.Src | rss.Dst
+	switch t {
+	case rss.IP4, rss.IP6, rss.UDP4, rss.UDP6:
+		if h.Inner() {
+			return quickNone
+		}
+	}
+	switch h.Fields(t) {
+	case addrs:
+		return quickAddrs
+	case addrs | rss.Sport | rss.Dport:
+		return quickAll
+	}
+	return quickNone
 }
 
 func asByte(b bool) uint8 {

@@ -1,0 +1,8 @@
+//go:build race
+
+package bpf
+
+const (
+	raceEnabled     = true
+	framesPerConfig = 500
+)
