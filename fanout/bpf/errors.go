@@ -9,21 +9,22 @@ import (
 	"github.com/epair-net/epair/internal/caps"
 )
 
-// explain says what was done when err came, and which capability was missing.
+// explain says what was done when err came, and which capabilities are missing.
 //
-// Of a refusal (EPERM) only the number is kept: since Linux 5.11 maps aren't charged to
-// RLIMIT_MEMLOCK, which the loader's text suspects. A program that the verifier refuses with
-// EACCES may be fine for a process with CAP_PERFMON.
+// Maps need CAP_BPF; programs CAP_PERFMON too, without which the verifier doesn't
+// let a table be indexed by a frame's bytes (EACCES), and those for XDP and tc CAP_NET_ADMIN.
+// Of a refusal (EPERM) only the number is kept: the loader's text suspects RLIMIT_MEMLOCK, to
+// which maps aren't charged any more (Linux 5.11).
 func explain(verb string, err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, unix.EPERM):
-		return caps.Explain(fmt.Errorf("%s: %w", verb, unix.EPERM), caps.BPF, caps.NetAdmin)
+	}
+	if errors.Is(err, unix.EPERM) {
+		err = unix.EPERM
 	}
 	err = fmt.Errorf("%s: %w", verb, err)
-	if have, cerr := caps.Effective(); errors.Is(err, unix.EACCES) && cerr == nil && !have.Has(caps.Perfmon) {
-		return caps.Explain(err, caps.Perfmon)
+	if have, cerr := caps.Effective(); errors.Is(err, unix.EPERM) || cerr == nil && !have.Has(caps.Perfmon) {
+		return caps.Explain(err, caps.BPF, caps.NetAdmin, caps.Perfmon)
 	}
 	return err
 }

@@ -70,15 +70,19 @@ func mustRSS(t testing.TB, h *rss.Hasher, table *rss.Table) *RSS {
 // mustCheck loads the test programs on r's maps.
 func mustCheck(t testing.TB, r *RSS) *checkObjects {
 	t.Helper()
-	var o checkObjects
-	err := loadCheckObjects(&o, &ebpf.CollectionOptions{MapReplacements: r.Maps(nil)})
+	o, err := loadChecks(r)
 	if ve := (*ebpf.VerifierError)(nil); errors.As(err, &ve) {
 		t.Fatalf("%+v", ve)
 	} else if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { o.Close() })
-	return &o
+	return o
+}
+
+func loadChecks(r *RSS) (*checkObjects, error) {
+	o := new(checkObjects)
+	return o, loadCheckObjects(o, &ebpf.CollectionOptions{MapReplacements: r.Maps(nil)})
 }
 
 // configs returns every combination of the settings, with random keys and field sets.

@@ -123,8 +123,7 @@ func (l *lab) ring(ifindex int) sender {
 		copy(mem[head:], frame)
 		binary.NativeEndian.PutUint32(mem[4:], uint32(len(frame)))
 		binary.NativeEndian.PutUint32(mem, unix.TP_STATUS_SEND_REQUEST)
-		_, err := unix.Write(fd, nil) // synchronous: the slot is free after it
-		return err
+		return unix.Send(fd, nil, 0) // synchronous: the slot is free after it
 	}
 }
 

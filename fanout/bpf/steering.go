@@ -23,13 +23,13 @@ type Steering struct {
 	table *Table
 }
 
-// NewTapSteering loads the program for a TAP. It needs CAP_BPF and CAP_NET_ADMIN.
+// NewTapSteering loads the program for a TAP. It needs CAP_BPF and CAP_PERFMON.
 func (r *RSS) NewTapSteering(t *rss.Table) (*Steering, error) {
 	s, err := r.newSteering(steerProgSteerTap, t)
 	return s, explain("load tap steering", err)
 }
 
-// NewPacketSteering loads the program for a fan-out group. It needs CAP_BPF and CAP_NET_ADMIN.
+// NewPacketSteering loads the program for a fan-out group. It needs CAP_BPF and CAP_PERFMON.
 func (r *RSS) NewPacketSteering(t *rss.Table) (*Steering, error) {
 	s, err := r.newSteering(steerProgSteerPacket, t)
 	return s, explain("load packet steering", err)

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 	"time"
@@ -74,6 +75,9 @@ func (w *watch) frames(send sender, mtu int) {
 	gen := rsstest.Frames(int64(mtu))
 	for n := 0; n < 1000; {
 		f := gen.Next()
+		if n == 0 {
+			f = edgeFrame()
+		}
 		if n%2 == 0 && mtu > len(f) { // behind what is hashed: only the length counts
 			f = append(f, make([]byte, mtu-len(f))...)
 		}
@@ -91,6 +95,18 @@ func (w *watch) frames(send sender, mtu int) {
 			w.t.Fatal(err)
 		}
 	}
+}
+
+// edgeFrame has its ports half outside the window, but inside it where its tag is kept beside it.
+func edgeFrame() []byte {
+	f := flowFrame("[2001:db8::1]:40000", "[2001:db8::2]:80", 1)
+	ports := len(f) - 26
+	f[24] = 60                                             // destination options
+	exts := append([]byte{51, 22}, make([]byte, 182)...)   // then an authentication header
+	exts = append(append(exts, 6, 1), make([]byte, 10)...) // then TCP
+	f = append(append(append([]byte{}, f[:ports]...), exts...), f[ports:]...)
+	binary.BigEndian.PutUint16(f[22:], uint16(len(exts)+20))
+	return f
 }
 
 // wait waits until the program has seen n frames.
