@@ -2,8 +2,10 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,7 +63,7 @@ func (l *lab) veth(mtu int) (s, d int) {
 		if s, err = up("s"); err == nil {
 			d, err = up("d")
 		}
-		return err
+		return errors.Join(err, awaitUp("s"), awaitUp("d"))
 	})
 	return s, d
 }
@@ -146,6 +148,50 @@ func readable(fds []int, buf []byte) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no frame came")
+}
+
+// flap takes a link down and up, and takes from each packet socket on it the error that says so.
+func (l *lab) flap(name string, fds []int) {
+	l.do(func() error {
+		dev, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(dev); err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkSetUp(dev), awaitUp("s"), awaitUp("d"))
+	})
+	for _, fd := range fds {
+		if fd < 0 {
+			continue
+		}
+		if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || syscall.Errno(v) != unix.ENETDOWN {
+			l.t.Fatalf("after a flap: %v %v", syscall.Errno(v), err)
+		}
+	}
+}
+
+// awaitUp waits until the kernel has taken note of a link's carrier: only then it sends.
+func awaitUp(name string) error {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		dev, err := netlink.LinkByName(name)
+		if err != nil || dev.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+	}
+	return fmt.Errorf("link %s doesn't come up", name)
+}
+
+// leave closes a socket, but keeps its number from being given away before the test ends.
+func (l *lab) leave(fd int) {
+	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		err = errors.Join(unix.Dup3(null, fd, unix.O_CLOEXEC), unix.Close(null))
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 // crosses says whether a frame passes a veth pair of that MTU, which drops those that it can't untag.

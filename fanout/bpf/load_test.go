@@ -1,10 +1,13 @@
 package bpf
 
 import (
+	"errors"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/internal/caps"
@@ -94,4 +97,31 @@ func keepCaps(have []caps.Cap) error {
 		data[c/32].Permitted |= 1 << (c % 32)
 	}
 	return unix.Capset(&hdr, &data[0])
+}
+
+// What is closed twice, or while something else uses it, does no harm.
+func TestClose(t *testing.T) {
+	frame := flowFrame("192.0.2.1:40000", "198.51.100.2:80", 0)
+	h, table := mustHasher(t, rss.Config{}), mustTable(t, "", 0, 4)
+	r := mustRSS(t, h, table)
+	s, err := r.NewPacketSteering(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.Close(), r.Close()); err != nil {
+		t.Errorf("close rss: %v", err)
+	}
+	if err := r.SetHasher(h); err == nil {
+		t.Error("a closed rss takes a hash")
+	}
+	want := uint32(table.Worker(table.Bucket(h.Hash(frame))))
+	if got, err := s.prog.Run(&ebpf.RunOptions{Data: frame}); err != nil || got != want {
+		t.Errorf("program of a closed rss: %d (%v), want %d", got, err, want)
+	}
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Errorf("close steering: %v", err)
+	}
+	if err := s.SetIndex(table, nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("closed steering takes indices: %v", err)
+	}
 }
