@@ -33,7 +33,8 @@ type Config struct {
 	//
 	// "symmetric" is 6d5a repeated: both directions of a flow get the same hash even from a NIC that orders
 	// nothing. The two halves of that hash are always equal, so it has only 16 bits of
-	// entropy: enough for a table, too little for two stages that use different bits. Prefer Symmetric.
+	// entropy: enough for a table, too little for two stages that use different bits;
+	// and equal addresses cancel out: all that hosts send to themselves by protocols without ports has hash 0. Prefer Symmetric.
 	Key string `json:"key,omitempty" yaml:"key,omitempty"`
 	// Symmetric gives both directions of a flow the same hash, by putting the
 	// smaller endpoint first. No entropy is lost. Both ends of a VXLAN, Geneve or GTP-U

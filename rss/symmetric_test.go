@@ -3,6 +3,7 @@ package rss
 import (
 	"bytes"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/epair-net/epair/rss/rsstest"
@@ -81,6 +82,10 @@ func TestSymmetricEntropy(t *testing.T) {
 		f := frameOf(u.Proto, u.Src, u.Dst)
 		if x := keyed.Hash(f); x>>16 != x&0xffff {
 			t.Fatalf("%s: hash %08x by the symmetric key has different halves", u, x)
+		}
+		self := frameOf(protoICMP, u.Src, netip.AddrPortFrom(u.Src.Addr(), u.Dst.Port()))
+		if x := keyed.Hash(self); x != 0 {
+			t.Fatalf("%s to itself: hash %08x by the symmetric key, want 0", u.Src.Addr(), x)
 		}
 		x := ordered.Hash(f)
 		if distinct[x] = true; x>>16 == x&0xffff {
