@@ -147,6 +147,14 @@ func descriptors(t *testing.T) int {
 	return len(es)
 }
 
+// baseline returns how many workers and descriptors there are, once the threads of
+// earlier tests have ended and only the given number is left.
+func baseline(t *testing.T, workers int) (threads, fds int) {
+	t.Helper()
+	waitFor(t, "only this test's workers are left", func() bool { return workerThreads(t) == workers })
+	return workers, descriptors(t)
+}
+
 // Both directions keep every flow's order and bytes, and lose nothing below capacity.
 func TestBothWaysKeepOrderAndBytes(t *testing.T) {
 	total := 300_000

@@ -131,7 +131,7 @@ func TestPairsComeAndGoUnderTraffic(t *testing.T) {
 	for _, w := range ways {
 		stops = append(stops, traffic(w))
 	}
-	workers, fds := workerThreads(t), descriptors(t)
+	workers, fds := baseline(t, 4)
 	cfg := memport.Config{Slots: 32, SlotLen: 128, MTU: 9000, Out: 16}
 	buf := make([]byte, 2000)
 	for i := range 200 {
@@ -176,7 +176,7 @@ func TestPairsComeAndGoUnderTraffic(t *testing.T) {
 
 // A worker that is told to stop doesn't sleep again, however soundly it slept.
 func TestIdlePoolsCloseAtOnce(t *testing.T) {
-	before, fds := workerThreads(t), descriptors(t)
+	before, fds := baseline(t, 0)
 	const pools = 30
 	start := time.Now()
 	for i := range pools {
@@ -218,7 +218,7 @@ func TestIdlePoolsCloseAtOnce(t *testing.T) {
 
 // A pool that can't be had leaves nothing.
 func TestNewPoolFails(t *testing.T) {
-	before, fds := workerThreads(t), descriptors(t)
+	before, fds := baseline(t, 0)
 	for _, cfg := range []Config{
 		{},
 		{CPUs: append(allowed(t), 1<<9)}, // within a CPU set, above what the machine has
@@ -280,7 +280,7 @@ func TestRefusedHalvesLeaveNothing(t *testing.T) {
 		opens int
 	}{{Inline, 4}, {Fanned, 2 + 2*3}, {Polled, 4}} {
 		r := newRig(t, Fanned, 3, memport.Config{})
-		threads, fds := workerThreads(t), descriptors(t)
+		threads, fds := baseline(t, len(r.pool.workers))
 		for n := 0; n <= c.opens; n++ {
 			left, open := n, 0
 			end := func() port.Opener { return halves{memport.New(memport.Config{}), &left, &open} }
