@@ -279,28 +279,32 @@ func TestRefusedHalvesLeaveNothing(t *testing.T) {
 		mode  Mode
 		opens int
 	}{{Inline, 4}, {Fanned, 2 + 2*3}, {Polled, 4}} {
-		r := newRig(t, Fanned, 3, memport.Config{})
-		threads, fds := baseline(t, len(r.pool.workers))
-		for n := 0; n <= c.opens; n++ {
-			left, open := n, 0
-			end := func() port.Opener { return halves{memport.New(memport.Config{}), &left, &open} }
-			p, err := r.pool.Add(PairConfig{Name: "x", Mode: c.mode, A: end(), B: end(), Steering: r.pair.AB.steer})
-			if n < c.opens {
-				if !errors.Is(err, errRefused) {
-					t.Fatalf("%s, half %d: %v, want it refused", c.mode, n, err)
-				}
-			} else if err != nil || open != c.opens {
-				t.Fatalf("%s: %v, %d halves are open, want %d", c.mode, err, open, c.opens)
-			} else if err := r.pool.Remove(p); err != nil {
-				t.Fatal(err)
+		t.Run(string(c.mode), func(t *testing.T) { refuse(t, c.mode, c.opens) })
+	}
+}
+
+func refuse(t *testing.T, mode Mode, opens int) {
+	r := newRig(t, Fanned, 3, memport.Config{})
+	threads, fds := baseline(t, len(r.pool.workers))
+	for n := 0; n <= opens; n++ {
+		left, open := n, 0
+		end := func() port.Opener { return halves{memport.New(memport.Config{}), &left, &open} }
+		p, err := r.pool.Add(PairConfig{Name: "x", Mode: mode, A: end(), B: end(), Steering: r.pair.AB.steer})
+		if n < opens {
+			if !errors.Is(err, errRefused) {
+				t.Fatalf("%s, half %d: %v, want it refused", mode, n, err)
 			}
-			if open != 0 || len(r.pool.Pairs()) != 1 {
-				t.Errorf("%s, half %d: %d stay open, %d pairs", c.mode, n, open, len(r.pool.Pairs()))
-			}
-			waitFor(t, "threads and descriptors are as before", func() bool {
-				return workerThreads(t) == threads && descriptors(t) == fds
-			})
+		} else if err != nil || open != opens {
+			t.Fatalf("%s: %v, %d halves are open, want %d", mode, err, open, opens)
+		} else if err := r.pool.Remove(p); err != nil {
+			t.Fatal(err)
 		}
+		if open != 0 || len(r.pool.Pairs()) != 1 {
+			t.Errorf("%s, half %d: %d stay open, %d pairs", mode, n, open, len(r.pool.Pairs()))
+		}
+		waitFor(t, "threads and descriptors are as before", func() bool {
+			return workerThreads(t) == threads && descriptors(t) == fds
+		})
 	}
 }
 
