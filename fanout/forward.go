@@ -11,19 +11,13 @@ import (
 func (w *worker) receive(l *Lane) (n int, more bool) {
 	n, err := l.rx.Receive(w.batch[:budget])
 	if n > 0 {
-		w.d = delta{rx: uint64(n)}
-		for i := range w.batch[:n] {
-			w.d.rxBytes += uint64(w.batch[i].Len)
-		}
 		own := w.batch[:n]
 		if l.steer != nil {
 			own = w.fanOut(l, w.batch[:n])
 		}
-		if tx := l.txs[w.id]; len(own) > 0 {
-			tx.Send(l.rx, own, &w.d.Tally)
-			w.d.queued = tx.Queued()
+		if len(own) > 0 {
+			w.sendOwn(l, own)
 		}
-		l.cells[w.id].apply(&w.d)
 	}
 	switch {
 	case err == nil:
@@ -36,10 +30,27 @@ func (w *worker) receive(l *Lane) (n int, more bool) {
 	return n, false // down or gone: if it comes up again, its descriptor tells
 }
 
+// sendOwn sends frames that this worker received and that are its own to send.
+func (w *worker) sendOwn(l *Lane, own []port.Frame) {
+	w.d = delta{rx: uint64(len(own))}
+	for i := range own {
+		w.d.rxBytes += uint64(own[i].Len)
+	}
+	tx := l.txs[w.id]
+	tx.Send(l.rx, own, &w.d.Tally)
+	w.d.queued = tx.Queued()
+	l.cells[w.id].apply(&w.d)
+}
+
 // fanOut classifies a batch, hands the frames of other workers' buckets to them and
 // returns the rest, in w.own.
+//
+// The cell is written before the rings are published: no worker can then have taken
+// a frame that the ledger doesn't have as handed.
 func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 	own, lost := w.own[:0], w.lost[:0]
+	c := &l.cells[w.id]
+	w.d = delta{queued: int(c.queued.Load())} // our Tx is not touched here
 	for i := range b {
 		f := &b[i]
 		y := l.steer.worker(l.rx, f)
@@ -47,6 +58,8 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 			own = append(own, *f)
 			continue
 		}
+		w.d.rx++
+		w.d.rxBytes += uint64(f.Len)
 		if !w.out[y].push(entry{Frame: *f, lane: l.id}) {
 			lost = append(lost, *f)
 			continue
@@ -54,6 +67,19 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 		w.d.handed++
 		w.touch[y] = true
 	}
+	if w.d.rx > 0 {
+		w.d.Drops[port.HandoverFull] = uint64(len(lost))
+		c.apply(&w.d)
+		w.publish()
+	}
+	if len(lost) > 0 {
+		l.rx.Release(w.id, lost)
+	}
+	return own
+}
+
+// publish shows what was staged to the workers it is for, and wakes those that are idle.
+func (w *worker) publish() {
 	for y, touched := range w.touch {
 		if !touched {
 			continue
@@ -64,11 +90,6 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 			add(&w.stats.wakes, 1)
 		}
 	}
-	if len(lost) > 0 {
-		w.d.Drops[port.HandoverFull] += uint64(len(lost))
-		l.rx.Release(w.id, lost)
-	}
-	return own
 }
 
 // drain sends what other workers handed over, at most budget frames of each.
