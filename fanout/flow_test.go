@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -17,10 +16,6 @@ import (
 )
 
 const testFlows = 256
-
-// The main thread never ends: a worker that ran on it would leave it behind with its
-// name. Locked to the main goroutine, it is no worker's, and threads can be counted.
-func init() { runtime.LockOSThread() }
 
 // way is one direction of a rig, seen from outside: numbered frames of testFlows flows go in,
 // and what comes out is checked.

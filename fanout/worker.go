@@ -63,17 +63,32 @@ type counters struct {
 // start runs the worker on a thread of its own, pinned to its CPU, and returns when it is ready.
 func (w *worker) start(sched Sched) error {
 	ready := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread's name, CPU and policy die with it.
-		runtime.LockOSThread()
+	ownThread(func() {
 		err := w.setUp(sched)
 		ready <- err
 		if err == nil {
 			w.run()
 		}
 		close(w.done)
-	}()
+	})
 	return <-ready
+}
+
+// ownThread calls f on a thread that is f's alone: its name, CPU and policy die with it.
+// The process's first thread can't die, and its name is the process's, so it is
+// kept busy until f has another one.
+func ownThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return // locked: the thread ends
+		}
+		started := make(chan struct{})
+		ownThread(func() { close(started); f() })
+		<-started
+		runtime.UnlockOSThread()
+	}()
 }
 
 func (w *worker) setUp(sched Sched) (err error) {
