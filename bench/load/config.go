@@ -1,0 +1,91 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/epair-net/epair/bench/wire"
+)
+
+// Mode is the way frames take into the interface.
+type Mode uint8
+
+const (
+	Frame Mode = iota // as XDP frames, by a redirect; the interface's peer needs a NAPI (an XDP program, or GRO)
+	Skb               // as socket buffers, through the interface's egress hooks and queue
+)
+
+func (m Mode) String() string {
+	if m == Skb {
+		return "skb"
+	}
+	return "frame"
+}
+
+// Config says what is sent, where and how fast.
+type Config struct {
+	NetNS   int // descriptor of the namespace of the interface, borrowed until New returns
+	Ifindex int // the inner end, that frames leave by
+	Mode    Mode
+	CPUs    []int // one generator on each; every one has its own flows
+	Flows   int   // of all generators, at least one each
+	Size    int   // bytes of a frame without its check sequence
+	IMIX    bool  // 28 of 60, 16 of 566 and 4 of 1514 bytes in any 48, in place of Size
+
+	Rate float64 // frames a second of all generators, 0: as fast as they can
+	// Burst bounds how late a frame may be sent; later ones are skipped, which makes the run fall short.
+	// 0: none is skipped, however late (what measures latency needs that: a stall that delays the load
+	// shows in the frames behind it).
+	Burst time.Duration
+
+	Seed           uint64 // of the flows' addresses and ports
+	SrcMAC, DstMAC wire.MAC
+}
+
+// Result is what the generators did.
+type Result struct {
+	Offered     uint64  // frames given to the interface
+	Bytes       uint64  // in them
+	Skipped     uint64  // frames too late to be sent
+	Missing     uint64  // frames due before the end and neither sent nor skipped
+	Seconds     float64 // the time frames were to be sent in
+	IntendedPPS float64 // 0 at maximum rate
+	OfferedPPS  float64
+	MaxLate     time.Duration // of a frame that was sent, behind the time it was due
+	Spins       uint64        // times that a generator looked at the clock and found no frame due
+	Start       time.Duration // CLOCK_MONOTONIC
+}
+
+func (c *Config) check() error {
+	var errs []error
+	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(c.CPUs) == 0 {
+		fail("no cpu to generate on")
+	}
+	if slices.Min(append(c.CPUs, 0)) < 0 {
+		fail("cpu %d: negative", slices.Min(c.CPUs))
+	}
+	if c.Flows < len(c.CPUs) || c.Flows > wire.MaxFlow {
+		fail("%d flows: outside %d (one a generator) to %d", c.Flows, len(c.CPUs), wire.MaxFlow)
+	}
+	if !c.IMIX {
+		if err := wire.CheckSize(c.Size); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.Rate < 0 || c.Rate > maxRate {
+		fail("rate %g: outside 0 to %g frames a second", c.Rate, float64(maxRate))
+	}
+	if c.Burst < 0 {
+		fail("burst %s: negative", c.Burst)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("create load: %w", err)
+	}
+	return nil
+}
+
+// maxRate is beyond what any machine's memory carries.
+const maxRate = 1e9
