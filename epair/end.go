@@ -26,7 +26,9 @@ type End struct {
 	side byte // 'a' or 'b'
 	cfg  EndConfig
 	mtu  int
-	mac  net.HardwareAddr
+	// rings: what the port receives from are rings of the device's queues, not its one stream.
+	rings bool
+	mac   net.HardwareAddr
 
 	portIndex  int       // of the device that ports open; 0 while there is none
 	innerIndex int       // of the device in the end's namespace
@@ -44,7 +46,7 @@ type End struct {
 }
 
 func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
-	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1}
+	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, rings: c.Port == "xdp"}
 	e.state.Store(int32(Down)) // until the monitor knows better
 	return e
 }

@@ -62,15 +62,26 @@ func (e *End) createVeth() error {
 // tell of a lost carrier up to a second late (linkwatch_urgent_event, net/core/link_watch.c).
 const outerBase = 1 << 24
 
+// inQueues is how many queues lead from the inner side to the outer one. The way back has the
+// Env's number always. With XDP on the outer side each queue is a ring, and the sender's CPU can be what
+// picks it (PACKET_QDISC_BYPASS; AF_XDP its own): a flow whose sender moves would be in two
+// rings, and only frames of one ring have an order.
+func (e *End) inQueues() int {
+	if e.rings {
+		return 1
+	}
+	return e.env.queues
+}
+
 func (e *End) vethRequest() *netlink.Veth {
-	queues := e.env.queues
+	in, out := e.inQueues(), e.env.queues
 	return &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{
 			Name: e.env.tempName('v'), Index: outerBase + e.env.number(), MTU: e.mtu,
-			TxQLen: -1, NumTxQueues: queues, NumRxQueues: queues,
+			TxQLen: -1, NumTxQueues: out, NumRxQueues: in,
 		},
 		PeerName: e.env.tempName('w'), PeerHardwareAddr: e.mac, PeerMTU: uint32(e.mtu), PeerNamespace: netlink.NsFd(e.ns.FD()),
-		PeerTxQLen: -1, PeerNumTxQueues: uint32(queues), PeerNumRxQueues: uint32(queues),
+		PeerTxQLen: -1, PeerNumTxQueues: uint32(in), PeerNumRxQueues: uint32(out),
 	}
 }
 
@@ -81,9 +92,13 @@ func (e *End) checkQueues(inner *netlink.LinkAttrs) error {
 	if err != nil {
 		return fmt.Errorf("look up outer side: %w", err)
 	}
-	for _, a := range []*netlink.LinkAttrs{inner, outer.Attrs()} {
-		if a.NumRxQueues != e.env.queues || a.NumTxQueues != e.env.queues {
-			return fmt.Errorf("%s has %d receive and %d transmit queues, not %d (use fewer workers)", a.Name, a.NumRxQueues, a.NumTxQueues, e.env.queues)
+	in, out := e.inQueues(), e.env.queues
+	for _, x := range []struct {
+		*netlink.LinkAttrs
+		rx, tx int
+	}{{inner, out, in}, {outer.Attrs(), in, out}} {
+		if x.NumRxQueues != x.rx || x.NumTxQueues != x.tx {
+			return fmt.Errorf("%s has %d receive and %d transmit queues, not %d and %d (use fewer workers)", x.Name, x.NumRxQueues, x.NumTxQueues, x.rx, x.tx)
 		}
 	}
 	return nil

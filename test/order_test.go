@@ -16,9 +16,9 @@ import (
 //	namespace a                     pool: 2 or 4 workers              namespace b
 //	flows 0…63, each numbered ── e0 ── reader ⇉ rings ⇉ workers ── e0 ── numbers rise
 
-// The workers that share a pair of packet or TAP ports keep the order within each flow, also
-// those that share a CPU: then the kernel interrupts one for the other anywhere. The sender
-// may move between CPUs, as any does.
+// The workers that share a pair keep the order within each flow, also those that share a CPU: then
+// the kernel interrupts one for the other anywhere. The sender may move between CPUs, as
+// any does, and its CPU picks the queue by which it sends.
 func TestFlowOrder(t *testing.T) {
 	needRoot(t)
 	frames := 200_000
@@ -30,6 +30,7 @@ func TestFlowOrder(t *testing.T) {
 	for _, cpus := range []string{"0,1", "0,0,1,1"} {
 		for _, c := range []cell{
 			{epair.Veth, epair.Veth, "packet", "pool"}, {epair.TAP, epair.TAP, "packet", "pool"}, {epair.Veth, epair.TAP, "packet", "pool"},
+			{epair.Veth, epair.Veth, "xdp", "pool"},
 		} {
 			t.Run(c.String()+"/"+cpus, func(t *testing.T) {
 				cfg := c.config(cpus)
