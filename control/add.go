@@ -8,18 +8,15 @@ import (
 	"github.com/epair-net/epair/fanout"
 )
 
-// pair is one pair of the daemon: its ends, its ports, its lanes.
+// pair is one pair of the daemon: its ends, and what carries its frames.
 type pair struct {
-	cfg   epair.PairConfig // as resolved
-	why   []string
-	ends  *epair.Pair
-	ports *pairPorts
-	lanes *fanout.Pair
+	cfg     epair.PairConfig // as resolved
+	why     []string
+	ends    *epair.Pair
+	carrier carrier // nil until there is one
 }
 
 // add creates a pair and forwards it. All or nothing.
-//
-// The ports open before the inner ends go up, so that no frame passes uncounted.
 func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
 	cfg, why, err := choose(cfg)
 	if err != nil {
@@ -37,35 +34,30 @@ func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
 }
 
 // build makes what p is; what there is of it after an error is the caller's to undo.
+//
+// The carrier comes before the inner ends go up, so that no frame passes uncounted.
 func (d *Daemon) build(p *pair) (err error) {
 	if p.ends, err = epair.Create(p.cfg, d.env); err != nil {
 		return err
 	}
 	p.why = append(p.why, p.ends.Warnings()...)
-	if p.ports, err = d.ports.open(p.ends); err != nil {
-		return fmt.Errorf("open ports of pair %s: %w", p.cfg.Name, err)
-	}
-	p.why = append(p.why, p.ports.why...)
-	p.lanes, err = d.pool.Add(fanout.PairConfig{
-		Name: p.cfg.Name, Mode: fanout.Mode(p.cfg.Mode), A: p.ports.a, B: p.ports.b,
-		Steering: d.steer, Poller: d.pollerRule(p.cfg),
-	})
-	if err != nil {
+	if p.carrier, err = d.carry(p); err != nil {
 		return err
 	}
 	return p.ends.Up()
 }
 
-// detach stops forwarding p and closes its ports.
+// carry makes the carrier of p's datapath.
+func (d *Daemon) carry(p *pair) (carrier, error) {
+	return d.carryUser(p)
+}
+
+// detach stops forwarding p and closes what carried it.
 func (d *Daemon) detach(p *pair) error {
-	var errs []error
-	if p.lanes != nil {
-		errs = append(errs, d.pool.Remove(p.lanes))
+	if p.carrier == nil {
+		return nil
 	}
-	if p.ports != nil {
-		errs = append(errs, p.ports.close())
-	}
-	return errors.Join(errs...)
+	return p.carrier.close()
 }
 
 func (d *Daemon) pollerRule(cfg epair.PairConfig) fanout.PollerRule {

@@ -6,8 +6,6 @@ import (
 	"runtime/debug"
 
 	"github.com/epair-net/epair/epair"
-	"github.com/epair-net/epair/fanout"
-	"github.com/epair-net/epair/fanout/port"
 )
 
 // Pairs returns all pairs, in the order of the configuration.
@@ -70,46 +68,19 @@ func (d *Daemon) Audit() Audit {
 }
 
 func (p *pair) answer() Pair {
-	ab, ba := p.lanes.Ledgers()
-	return Pair{
+	a := Pair{
 		Name: p.cfg.Name, State: p.ends.State().String(), Datapath: p.cfg.Datapath, Mode: p.cfg.Mode,
-		Why: p.why, Steer: p.steer(), Workers: []int{p.lanes.AB.Reader(), p.lanes.BA.Reader()},
-		A: answerEnd(p.ends.A, p.ports.kind[0]), B: answerEnd(p.ends.B, p.ports.kind[1]),
-		AB: answerLedger(&ab), BA: answerLedger(&ba),
+		Why: p.why, A: answerEnd(p.ends.A), B: answerEnd(p.ends.B),
 	}
+	p.carrier.answer(&a)
+	return a
 }
 
-func (p *pair) steer() string {
-	if p.cfg.Mode != "pool" {
-		return ""
-	}
-	return "user"
-}
-
-func answerEnd(e *epair.End, kind string) End {
+func answerEnd(e *epair.End) End {
 	return End{
 		Kind: e.Kind(), Name: e.Name(), Netns: e.Netns(), State: e.State().String(),
-		MAC: e.MAC().String(), MTU: e.MTU(), Addresses: e.Addresses(), Port: kind,
+		MAC: e.MAC().String(), MTU: e.MTU(), Addresses: e.Addresses(),
 	}
-}
-
-func answerLedger(l *fanout.Ledger) Direction {
-	d := Direction{
-		Rx: l.Rx, RxBytes: l.RxBytes, Tx: l.Tx, TxBytes: l.TxBytes, Queued: l.Queued,
-		Drops: map[string]uint64{}, Imbalance: l.Imbalance(),
-	}
-	for r, n := range l.Drops {
-		if n > 0 {
-			d.Drops[port.Reason(r).String()] = n
-		}
-	}
-	for i := range l.Workers {
-		w := &l.Workers[i]
-		d.Workers = append(d.Workers, Share{
-			Worker: i, Rx: w.Rx, Tx: w.Tx, Handed: w.Handed, Taken: w.Taken, Batches: w.Batches, Imbalance: w.Imbalance(),
-		})
-	}
-	return d
 }
 
 // ThisVersion returns the version of this program.

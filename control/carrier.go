@@ -1,0 +1,82 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/epair-net/epair/fanout"
+	"github.com/epair-net/epair/fanout/port"
+)
+
+// carrier carries the frames of one pair: workers of the pool, or the kernel.
+//
+// Concurrency contract: all methods may be called from any goroutine.
+type carrier interface {
+	// answer fills in what the carrier knows: steering, ports, ledgers.
+	answer(*Pair)
+	// setMode changes the mode while frames pass. After an error the old mode holds.
+	setMode(mode string) error
+	// close stops carrying and gives everything back. It is idempotent.
+	close() error
+}
+
+// userCarrier is the user datapath: the pair's ports and its lanes in the pool.
+type userCarrier struct {
+	pool  *fanout.Pool
+	ports *pairPorts
+	lanes *fanout.Pair
+}
+
+// carryUser opens the ports of p's ends and hands them to the pool. All or nothing.
+func (d *Daemon) carryUser(p *pair) (carrier, error) {
+	ports, err := d.ports.open(p.ends)
+	if err != nil {
+		return nil, fmt.Errorf("open ports of pair %s: %w", p.cfg.Name, err)
+	}
+	lanes, err := d.pool.Add(fanout.PairConfig{
+		Name: p.cfg.Name, Mode: fanout.Mode(p.cfg.Mode), A: ports.a, B: ports.b,
+		Steering: d.steer, Poller: d.pollerRule(p.cfg),
+	})
+	if err != nil {
+		return nil, errors.Join(err, ports.close())
+	}
+	p.why = append(p.why, ports.why...)
+	return &userCarrier{d.pool, ports, lanes}, nil
+}
+
+func (c *userCarrier) close() error {
+	return errors.Join(c.pool.Remove(c.lanes), c.ports.close())
+}
+
+func (c *userCarrier) setMode(mode string) error {
+	return fmt.Errorf("set mode %s: the user datapath can't change it while it runs (delete the pair and add it again)", mode)
+}
+
+func (c *userCarrier) answer(a *Pair) {
+	ab, ba := c.lanes.Ledgers()
+	a.AB, a.BA = answerLedger(&ab), answerLedger(&ba)
+	a.Workers = []int{c.lanes.AB.Reader(), c.lanes.BA.Reader()}
+	a.A.Port, a.B.Port = c.ports.kind[0], c.ports.kind[1]
+	if c.lanes.Mode == fanout.Fanned {
+		a.Steer = "user"
+	}
+}
+
+func answerLedger(l *fanout.Ledger) Direction {
+	d := Direction{
+		Rx: l.Rx, RxBytes: l.RxBytes, Tx: l.Tx, TxBytes: l.TxBytes, Queued: l.Queued,
+		Drops: map[string]uint64{}, Imbalance: l.Imbalance(),
+	}
+	for r, n := range l.Drops {
+		if n > 0 {
+			d.Drops[port.Reason(r).String()] = n
+		}
+	}
+	for i := range l.Workers {
+		w := &l.Workers[i]
+		d.Workers = append(d.Workers, Share{
+			Worker: i, Rx: w.Rx, Tx: w.Tx, Handed: w.Handed, Taken: w.Taken, Batches: w.Batches, Imbalance: w.Imbalance(),
+		})
+	}
+	return d
+}
