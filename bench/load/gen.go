@@ -1,0 +1,152 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/bench/wire"
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// Gen is a load that can be run again and again. Its methods are for one goroutine, but for
+// Close, which waits for a Run to end.
+type Gen struct {
+	cfg    Config
+	ns     int // own descriptor of the namespace
+	cpus   []*generator
+	divert link.Link // nil in frame mode
+	run    uint16
+
+	mu     sync.Mutex // held by Run and Close
+	closed bool
+}
+
+// generator is what one CPU runs.
+type generator struct {
+	cpu     int
+	objs    genObjects
+	flows   []genGenFlow
+	input   []byte
+	rate    float64 // frames a second, 0: maximum
+	ordinal float64 // its place among the generators, 0 to 1
+}
+
+// New loads a generator for each CPU. Nothing is sent yet. The interface is looked for in
+// the namespace; in Skb mode a program is attached to the namespace's lo, which is set up.
+func New(cfg Config) (g *Gen, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	g = &Gen{cfg: cfg, ns: -1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("create load: %w", err), g.Close())
+			g = nil
+		}
+	}()
+	if g.ns, err = unix.FcntlInt(uintptr(cfg.NetNS), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return g, fmt.Errorf("keep namespace: %w", err)
+	}
+	headers := wire.Headers(cfg.Flows, cfg.Seed, cfg.SrcMAC, cfg.DstMAC)
+	return g, netns.Do(g.ns, func() error { return g.load(headers) })
+}
+
+// load runs in the namespace of the interface: that is where the kernel looks indices up.
+func (g *Gen) load(headers []wire.Header) error {
+	n := len(g.cfg.CPUs)
+	for i, cpu := range g.cfg.CPUs {
+		first, end := i*len(headers)/n, (i+1)*len(headers)/n
+		c := &generator{cpu: cpu, rate: g.cfg.Rate / float64(n), ordinal: float64(i) / float64(n)}
+		if err := c.load(&g.cfg, headers[first:end], first); err != nil {
+			return err
+		}
+		g.cpus = append(g.cpus, c)
+	}
+	if g.cfg.Mode != Skb {
+		return nil
+	}
+	lo, err := netlink.LinkByIndex(1)
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("set lo up: %w", err)
+	}
+	g.divert, err = link.AttachTCX(link.TCXOptions{Interface: 1, Program: g.cpus[0].objs.Divert, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("attach to lo: %w", err)
+	}
+	return nil
+}
+
+func (c *generator) load(cfg *Config, headers []wire.Header, first int) error {
+	sizes := mix(cfg)
+	c.input = make([]byte, inputLen(sizes))
+	spec, err := loadGen()
+	if err != nil {
+		return fmt.Errorf("read program: %w", err)
+	}
+	spec.Maps["templates"].MaxEntries = uint32(len(headers))
+	for name, value := range map[string]any{
+		"flows": uint32(len(headers)), "first_flow": uint32(first), "input_len": uint32(len(c.input)),
+		"skb_mode": flag(cfg.Mode == Skb), "target": uint32(cfg.Ifindex),
+		"use_imix": flag(cfg.IMIX), "imix_skip": skip(len(headers)), "sizes": sizes,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if err := spec.LoadAndAssign(&c.objs, nil); err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	c.flows = make([]genGenFlow, len(headers))
+	for i := range headers {
+		c.flows[i] = template(&headers[i])
+	}
+	if cfg.Mode == Frame {
+		if err := c.objs.Device.Put(uint32(0), uint32(cfg.Ifindex)); err != nil {
+			return fmt.Errorf("aim at interface %d: %w", cfg.Ifindex, err)
+		}
+	}
+	return nil
+}
+
+func flag(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Config returns what the load was made from.
+func (g *Gen) Config() Config { return g.cfg }
+
+// Close ends the load. Nothing stays behind. It is idempotent.
+func (g *Gen) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	var errs []error
+	if g.divert != nil {
+		errs = append(errs, g.divert.Close())
+	}
+	for _, c := range g.cpus {
+		errs = append(errs, c.objs.Close())
+	}
+	if g.ns >= 0 {
+		errs = append(errs, unix.Close(g.ns))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close load: %w", err)
+	}
+	return nil
+}

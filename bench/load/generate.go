@@ -1,0 +1,6 @@
+package load
+
+// The object is compiled from C and committed, so that building needs no clang. `go generate` must
+// give the same bytes again: no path of the machine gets into it.
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -cc clang -strip llvm-strip -cflags "-O2 -g -Wall -Werror -mcpu=v3 -I ../../fanout/bpf/include -I ../wire" -type gen_order -type gen_state -type gen_flow gen gen.c

@@ -1,0 +1,172 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/cilium/ebpf"
+)
+
+// As in sink.c.
+const (
+	steps   = 7
+	buckets = 4096
+	slots   = 8192
+)
+
+// Reset forgets what came and makes the sink count the frames of a run (load.Gen's NextRun).
+// Frames of earlier runs that are still on their way are Stray then.
+func (s *Sink) Reset(run uint16) error {
+	err := errors.Join(
+		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
+		s.objs.Counts.Put(uint32(0), make([]counterSinkCount, ebpf.MustPossibleCPU())),
+		fill(s.objs.Tracks, make([]counterSinkFlow, s.cfg.Flows), s.cfg.Flows),
+		fill(s.objs.Buckets, make([]uint64, 2*buckets*ebpf.MustPossibleCPU()), 2*buckets),
+		fill(s.objs.Timeline, make([]uint64, slots*ebpf.MustPossibleCPU()), slots),
+		// Once more: a frame of an earlier run may have been counted meanwhile.
+		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
+	)
+	if err != nil {
+		return fmt.Errorf("reset sink: %w", err)
+	}
+	return nil
+}
+
+// fill writes an array's n values.
+func fill[V any](m *ebpf.Map, values []V, n int) error {
+	keys := make([]uint32, n)
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	_, err := m.BatchUpdate(keys, values, nil)
+	return err
+}
+
+// Arrived returns how many different frames of the run have come until now.
+func (s *Sink) Arrived() (uint64, error) {
+	c, err := s.count()
+	return c.Delivered - c.Duplicated, err
+}
+
+func (s *Sink) count() (sum counterSinkCount, err error) {
+	var cpus []counterSinkCount
+	if err := s.objs.Counts.Lookup(uint32(0), &cpus); err != nil {
+		return sum, fmt.Errorf("read sink: %w", err)
+	}
+	for _, c := range cpus {
+		sum.Delivered += c.Delivered
+		sum.Bytes += c.Bytes
+		sum.Reordered += c.Reordered
+		sum.Duplicated += c.Duplicated
+		sum.Stale += c.Stale
+		sum.Stray += c.Stray
+		sum.Gap = max(sum.Gap, c.Gap)
+		sum.Last = max(sum.Last, c.Last)
+		if c.First != 0 && (sum.First == 0 || c.First < sum.First) {
+			sum.First = c.First
+		}
+	}
+	return sum, nil
+}
+
+// Read returns what came since Reset. Frames that arrive during the call may be in one figure and not in
+// another.
+func (s *Sink) Read() (Result, error) {
+	c, err := s.count()
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{
+		Delivered: c.Delivered, Bytes: c.Bytes, Reordered: c.Reordered, Duplicated: c.Duplicated, Stale: c.Stale, Stray: c.Stray,
+		LongestGap: time.Duration(c.Gap), First: time.Duration(c.First), Last: time.Duration(c.Last),
+	}
+	if r.Lost, err = s.lost(); err != nil {
+		return Result{}, err
+	}
+	hist, err := sums(s.objs.Buckets, 2*buckets)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Latency, r.Network = histogram(hist[:buckets]), histogram(hist[buckets:])
+	line, err := sums(s.objs.Timeline, slots)
+	if err != nil {
+		return Result{}, err
+	}
+	r.Timeline = trim(line)
+	return r, nil
+}
+
+// lost is what is missing below each flow's highest sequence number.
+func (s *Sink) lost() (lost uint64, err error) {
+	keys, flows := make([]uint32, s.cfg.Flows), make([]counterSinkFlow, s.cfg.Flows)
+	if err := all(s.objs.Tracks, keys, flows); err != nil {
+		return 0, err
+	}
+	for i := range flows {
+		lost += uint64(flows[i].Next) - flows[i].Came
+	}
+	return lost, nil
+}
+
+// sums returns a per-CPU array's n values, added up.
+func sums(m *ebpf.Map, n int) ([]uint64, error) {
+	cpus := ebpf.MustPossibleCPU()
+	values := make([]uint64, n*cpus)
+	if err := all(m, make([]uint32, n), values); err != nil {
+		return nil, err
+	}
+	sum := make([]uint64, n)
+	for i := range sum {
+		for _, v := range values[i*cpus : (i+1)*cpus] {
+			sum[i] += v
+		}
+	}
+	return sum, nil
+}
+
+// all reads an array's values; keys has room for them all.
+func all[V any](m *ebpf.Map, keys []uint32, values []V) error {
+	var at ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&at, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("read sink: %w", err)
+	}
+	if n != len(keys) {
+		return fmt.Errorf("read sink: %d of %d values", n, len(keys))
+	}
+	return nil
+}
+
+// trim cuts the slots behind the last arrival off.
+func trim(line []uint64) []uint64 {
+	for len(line) > 0 && line[len(line)-1] == 0 {
+		line = line[:len(line)-1]
+	}
+	return line
+}
+
+// NewHistogram holds what sinks measure: 1 ns to 5 minutes with three digits, of which the sink fills in two.
+func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(5*time.Minute), 3) }
+
+func histogram(counts []uint64) *hdrhistogram.Histogram {
+	h := NewHistogram()
+	for i, n := range counts {
+		if n != 0 {
+			// No error: middle is below the histogram's highest value for every bucket.
+			_ = h.RecordValues(min(middle(i), h.HighestTrackableValue()), int64(n))
+		}
+	}
+	return h
+}
+
+// middle is the value that stands for a bucket.
+func middle(i int) int64 {
+	octave := i>>steps - 1
+	if octave < 0 {
+		return int64(i)
+	}
+	low := int64(1<<steps+i&(1<<steps-1)) << octave
+	return low + int64(1)<<octave/2
+}

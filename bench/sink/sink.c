@@ -1,0 +1,226 @@
+//go:build ignore
+
+/* The sink: counts the load's frames and drops them, at XDP or at tcx ingress. */
+#include "wire.h"
+
+char _license[] SEC("license") = "GPL";
+
+volatile const __u32 flows;
+
+enum {
+	BLOCKS = 16, /* of 64 sequence numbers each: a flow's window */
+	STEPS = 7,   /* bits behind a value's highest one that tell buckets apart */
+	BUCKETS = 4096,
+	SLOTS = 8192,
+	SLOT_NS = 10000000,
+	GAP_NS = 2000, /* resolution of the longest gap: the shared time is written no more often */
+};
+
+struct sink_flow {
+	struct bpf_spin_lock lock;
+	__u32 next; /* RFC 4737's NextExp */
+	__u64 came; /* frames, without duplicates */
+	__u32 block[BLOCKS]; /* number + 1 of the block of sequence numbers that bits[] is about, 0: none */
+	__u64 bits[BLOCKS];
+};
+
+/* One for each CPU, written by it only. */
+struct sink_count {
+	__u64 delivered, bytes, reordered, duplicated, stale, stray;
+	__u64 first, last, gap;
+};
+
+struct sink_shared {
+	__u32 run;
+	__u32 pad;
+	__u64 origin; /* of the timeline: the first arrival */
+	__u64 last;   /* arrival, to GAP_NS */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set to the number of flows before loading */
+	__type(key, __u32);
+	__type(value, struct sink_flow);
+} tracks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sink_shared);
+} shared SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct sink_count);
+} counts SEC(".maps");
+
+/* Two histograms behind each other: from due, and from sent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * BUCKETS);
+	__type(key, __u32);
+	__type(value, __u64);
+} buckets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} timeline SEC(".maps");
+
+enum verdict { IN_ORDER, REORDERED, STALE, DUPLICATED };
+
+/* judge places sequence number seq in its flow. Called with the lock held. */
+static __always_inline enum verdict judge(struct sink_flow *t, __u32 seq)
+{
+	__u32 number = (seq >> 6) + 1, slot = (seq >> 6) % BLOCKS;
+	__u64 bit = 1ULL << (seq & 63);
+	int behind = (__s32)(seq - t->next) < 0;
+
+	if (t->block[slot] != number) {
+		if (behind && t->block[slot] && (__s32)(number - t->block[slot]) < 0)
+			return STALE;
+		t->block[slot] = number;
+		t->bits[slot] = 0;
+	}
+	if (t->bits[slot] & bit)
+		return DUPLICATED;
+	t->bits[slot] |= bit;
+	if (behind)
+		return REORDERED;
+	t->next = seq + 1;
+	return IN_ORDER;
+}
+
+static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq)
+{
+	struct sink_flow *t = bpf_map_lookup_elem(&tracks, &flow);
+	enum verdict v;
+
+	if (!t) {
+		c->stray++;
+		return;
+	}
+	bpf_spin_lock(&t->lock);
+	v = judge(t, seq);
+	t->came += v != DUPLICATED;
+	bpf_spin_unlock(&t->lock);
+	c->reordered += v == REORDERED || v == STALE;
+	c->stale += v == STALE;
+	c->duplicated += v == DUPLICATED;
+}
+
+/* high returns the number of v's highest set bit; v isn't 0. */
+static __always_inline __u32 high(__u64 v)
+{
+	__u32 n = 0;
+
+#pragma unroll
+	for (int s = 32; s; s >>= 1)
+		if (v >> s) {
+			v >>= s;
+			n += s;
+		}
+	return n;
+}
+
+/* bucket: below 2⁷ every value has its own, above every octave has 2⁷. */
+static __always_inline __u32 bucket(__u64 v)
+{
+	__u32 octave, i;
+
+	if (v < 1 << STEPS)
+		return v;
+	octave = high(v) - STEPS;
+	i = (octave << STEPS) + (v >> octave);
+	return i < BUCKETS ? i : BUCKETS - 1;
+}
+
+static __always_inline void tally(__u32 key, void *map)
+{
+	__u64 *n = bpf_map_lookup_elem(map, &key);
+
+	if (n)
+		++*n;
+}
+
+static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c, __u64 now)
+{
+	__u64 last = *(volatile __u64 *)&sh->last, origin = *(volatile __u64 *)&sh->origin, slot;
+
+	if (!c->first)
+		c->first = now;
+	c->last = now;
+	if (!last || (__s64)(now - last) > GAP_NS) {
+		last = __sync_lock_test_and_set(&sh->last, now);
+		if (last && (__s64)(now - last) > (__s64)c->gap)
+			c->gap = now - last;
+	}
+	if (!origin) {
+		origin = __sync_val_compare_and_swap(&sh->origin, 0, now);
+		if (!origin)
+			origin = now;
+	}
+	slot = now > origin ? (now - origin) / SLOT_NS : 0;
+	tally(slot < SLOTS ? slot : SLOTS - 1, &timeline);
+}
+
+static __always_inline void count(const struct wire_frame *f, __u32 len)
+{
+	__u32 zero = 0;
+	struct sink_shared *sh = bpf_map_lookup_elem(&shared, &zero);
+	struct sink_count *c = bpf_map_lookup_elem(&counts, &zero);
+	__u64 now = bpf_ktime_get_ns(), latency;
+
+	if (!sh || !c)
+		return;
+	if (f->id != bpf_htons(sh->run) || f->flow >= flows || bpf_ntohs(f->total_len) + WIRE_ETHER != len) {
+		c->stray++;
+		return;
+	}
+	c->delivered++;
+	c->bytes += len;
+	track(c, f->flow, f->seq);
+	latency = now > f->due ? now - f->due : 0;
+	tally(bucket(latency), &buckets);
+	tally(BUCKETS + bucket(latency > f->late ? latency - f->late : 0), &buckets);
+	clocks(sh, c, now);
+}
+
+/* Frames that aren't a load's go on. Those whose bytes aren't in one piece are counted from a copy. */
+SEC("xdp.frags")
+int sink_xdp(struct xdp_md *ctx)
+{
+	struct wire_frame *f = (void *)(long)ctx->data, copy;
+
+	if ((void *)(f + 1) > (void *)(long)ctx->data_end) {
+		if (bpf_xdp_load_bytes(ctx, 0, &copy, sizeof(copy)))
+			return XDP_PASS;
+		f = &copy;
+	}
+	if (!wire_ours(f))
+		return XDP_PASS;
+	count(f, bpf_xdp_get_buff_len(ctx));
+	return XDP_DROP;
+}
+
+SEC("tcx/ingress")
+int sink_tcx(struct __sk_buff *skb)
+{
+	struct wire_frame *f = (void *)(long)skb->data, copy;
+
+	if ((void *)(f + 1) > (void *)(long)skb->data_end) {
+		if (bpf_skb_load_bytes(skb, 0, &copy, sizeof(copy)))
+			return WIRE_TCX_NEXT;
+		f = &copy;
+	}
+	if (!wire_ours(f))
+		return WIRE_TCX_NEXT;
+	count(f, skb->len);
+	return WIRE_TCX_DROP;
+}

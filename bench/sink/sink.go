@@ -1,0 +1,82 @@
+package sink
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/wire"
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// Sink counts frames at one interface. Its methods may be called at any time, from one goroutine at a time.
+type Sink struct {
+	cfg  Config
+	objs counterObjects
+	hook link.Link
+
+	once sync.Once
+	err  error
+}
+
+// New attaches a sink. In Frame mode the interface must have no XDP program yet. It counts frames of run 0
+// until Reset.
+func New(cfg Config) (*Sink, error) {
+	if cfg.Flows < 1 || cfg.Flows > wire.MaxFlow {
+		return nil, fmt.Errorf("create sink: %d flows: outside 1 to %d", cfg.Flows, wire.MaxFlow)
+	}
+	s := &Sink{cfg: cfg}
+	err := s.load()
+	if err == nil {
+		err = netns.Do(cfg.NetNS, s.attach)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create sink: %w", err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sink) load() error {
+	spec, err := loadCounter()
+	if err != nil {
+		return fmt.Errorf("read program: %w", err)
+	}
+	spec.Maps["tracks"].MaxEntries = uint32(s.cfg.Flows)
+	if err := spec.Variables["flows"].Set(uint32(s.cfg.Flows)); err != nil {
+		return fmt.Errorf("set flows: %w", err)
+	}
+	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	return nil
+}
+
+func (s *Sink) attach() (err error) {
+	if s.cfg.Mode == load.Skb {
+		s.hook, err = link.AttachTCX(link.TCXOptions{Interface: s.cfg.Ifindex, Program: s.objs.SinkTcx, Attach: ebpf.AttachTCXIngress})
+	} else {
+		s.hook, err = link.AttachXDP(link.XDPOptions{Interface: s.cfg.Ifindex, Program: s.objs.SinkXdp, Flags: link.XDPDriverMode})
+	}
+	if err != nil {
+		return fmt.Errorf("attach to interface %d: %w", s.cfg.Ifindex, err)
+	}
+	return nil
+}
+
+// Close detaches the sink. It is idempotent.
+func (s *Sink) Close() error {
+	s.once.Do(func() {
+		var err error
+		if s.hook != nil {
+			err = s.hook.Close()
+		}
+		if err = errors.Join(err, s.objs.Close()); err != nil {
+			s.err = fmt.Errorf("close sink: %w", err)
+		}
+	})
+	return s.err
+}

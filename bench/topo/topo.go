@@ -1,0 +1,221 @@
+// Package topo makes what is measured: namespaces, the veths between them, and what
+// joins those.
+//
+//	Bare    load ns [load]═══════════════════════[sink] sink ns
+//	Split   load ns [load]═══[in] middle ns [out]═══[sink] sink ns
+//
+// The namespaces have no name and end with the process. Nothing in them sends by itself.
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/internal/ethtool"
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// Names of the interfaces, each in its namespace.
+const (
+	LoadName = "load"
+	SinkName = "sink"
+	InName   = "in"
+	OutName  = "out"
+)
+
+// End is one interface.
+type End struct {
+	NS    *netns.NS
+	Index int
+}
+
+// Topo is a set of namespaces and veths. It closes what it was given to own, last first.
+type Topo struct {
+	load, sink End
+	owned      []io.Closer
+}
+
+// Load is where frames go in.
+func (t *Topo) Load() (ns, ifindex int) { return t.load.NS.FD(), t.load.Index }
+
+// Sink is where they should come out.
+func (t *Topo) Sink() (ns, ifindex int) { return t.sink.NS.FD(), t.sink.Index }
+
+// Own makes Close close c, before what is there already.
+func (t *Topo) Own(c io.Closer) { t.owned = append(t.owned, c) }
+
+// Close removes everything. It is idempotent.
+func (t *Topo) Close() error {
+	var errs []error
+	for i := len(t.owned) - 1; i >= 0; i-- {
+		errs = append(errs, t.owned[i].Close())
+	}
+	t.owned = nil
+	return errors.Join(errs...)
+}
+
+// Bare is one veth: what the load and the sink cost without anything between.
+func Bare(mtu int) (t *Topo, err error) {
+	t = &Topo{}
+	defer t.undo(&t, &err)
+	a, b, err := t.spaces()
+	if err != nil {
+		return t, err
+	}
+	t.load, t.sink, err = veth(a, LoadName, b, SinkName, mtu)
+	return t, err
+}
+
+// Join starts what carries frames from in to out, in the namespace of both.
+type Join func(in, out End) (io.Closer, error)
+
+// Split is two veths whose near ends join connects.
+func Split(mode load.Mode, mtu int, join Join) (t *Topo, err error) {
+	t = &Topo{}
+	defer t.undo(&t, &err)
+	a, b, err := t.spaces()
+	if err != nil {
+		return t, err
+	}
+	mid, err := t.space()
+	if err != nil {
+		return t, err
+	}
+	var in, out End
+	if t.load, in, err = veth(a, LoadName, mid, InName, mtu); err != nil {
+		return t, err
+	}
+	if out, t.sink, err = veth(mid, OutName, b, SinkName, mtu); err != nil {
+		return t, err
+	}
+	if mode == load.Frame {
+		if err := NAPI(in); err != nil {
+			return t, err
+		}
+	}
+	c, err := join(in, out)
+	if err == nil {
+		t.Own(c)
+	}
+	return t, err
+}
+
+// undo closes a topology that wasn't completed.
+func (t *Topo) undo(out **Topo, err *error) {
+	if *err != nil {
+		*err = errors.Join(fmt.Errorf("make topology: %w", *err), t.Close())
+		*out = nil
+	}
+}
+
+// spaces makes the namespaces of load and sink.
+func (t *Topo) spaces() (a, b *netns.NS, err error) {
+	if a, err = t.space(); err == nil {
+		b, err = t.space()
+	}
+	return a, b, err
+}
+
+func (t *Topo) space() (*netns.NS, error) {
+	ns, err := Space()
+	if err == nil {
+		t.Own(ns)
+	}
+	return ns, err
+}
+
+// Space makes a namespace in which nothing sends by itself.
+func Space() (*netns.NS, error) {
+	ns, err := netns.NewAnonymous()
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
+		err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // without IPv6
+		}
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("silence namespace: %w", err), ns.Close())
+	}
+	return ns, nil
+}
+
+// veth joins two namespaces and returns when frames pass.
+func veth(a *netns.NS, nameA string, b *netns.NS, nameB string, mtu int) (endA, endB End, err error) {
+	err = a.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = nameA, mtu
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(b.FD())})
+	})
+	if err != nil {
+		return endA, endB, fmt.Errorf("make veth %s-%s: %w", nameA, nameB, err)
+	}
+	if endA, err = Up(a, nameA); err != nil {
+		return endA, endB, err
+	}
+	if endB, err = Up(b, nameB); err != nil {
+		return endA, endB, err
+	}
+	return endA, endB, errors.Join(Await(endA), Await(endB))
+}
+
+// Up sets an interface up, without ARP.
+func Up(ns *netns.NS, name string) (e End, err error) {
+	err = ns.Do(func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		e = End{ns, l.Attrs().Index}
+		return errors.Join(netlink.LinkSetARPOff(l), netlink.LinkSetUp(l))
+	})
+	if err != nil {
+		return e, fmt.Errorf("set %s up: %w", name, err)
+	}
+	return e, nil
+}
+
+// upTime bounds how long the kernel's link watch takes: up to a second on an idle machine.
+const upTime = 20 * time.Second
+
+// Await returns when an interface is running and its queue active: the latter follows the former, but not later than
+// one more round trip to the kernel.
+func Await(e End) error {
+	return e.NS.Do(func() error {
+		for limit := time.Now().Add(upTime); ; time.Sleep(2 * time.Millisecond) {
+			l, err := netlink.LinkByIndex(e.Index)
+			if err != nil {
+				return fmt.Errorf("await interface %d: %w", e.Index, err)
+			}
+			if l.Attrs().RawFlags&unix.IFF_RUNNING != 0 {
+				_, err = netlink.LinkByIndex(e.Index)
+				return err
+			}
+			if time.Now().After(limit) {
+				return fmt.Errorf("await %s: not running after %s", l.Attrs().Name, upTime)
+			}
+		}
+	})
+}
+
+// NAPI makes a veth's end receive by a NAPI, without which redirected XDP frames vanish.
+func NAPI(e End) error {
+	return e.NS.Do(func() error {
+		l, err := netlink.LinkByIndex(e.Index)
+		if err != nil {
+			return fmt.Errorf("turn gro on: %w", err)
+		}
+		_, err = ethtool.SetFeatures(l.Attrs().Name, map[string]bool{"rx-gro": true})
+		return err
+	})
+}
