@@ -14,7 +14,7 @@ import (
 	"github.com/epair-net/epair/fanout/port/porttest"
 )
 
-//	namespace a                     namespace b
+//	namespace a, then b             namespace b, then a
 //	send ── e0 ──── epair ──── e0 ── capture ┐
 //	                                         ├ the same
 //	send ── vi ─── one veth ── vo ── capture ┘
@@ -37,21 +37,28 @@ func TestSameAsVeth(t *testing.T) {
 	frames := strangeFrames()
 	want := throughVeth(t, frames)
 	for _, c := range cells() {
-		t.Run(c.String(), func(t *testing.T) {
-			cfg := c.config("")
-			cfg.Pairs[0].A.Addresses, cfg.Pairs[0].B.Addresses = nil, nil
-			cfg.Pairs[0].B.MAC = captureMAC().String()
-			start(t, cfg)
-			var tx, rx int
-			inNS(t, "b", func() (err error) { rx, err = packetSocket(t, "e0"); return err })
-			inNS(t, "a", func() (err error) { tx, err = packetSocket(t, "e0"); return err })
-			got := carry(t, tx, rx, frames)
-			for i, f := range frames {
-				if got[i] != want[i] {
-					t.Errorf("%s: came as\n%.60q\nby veth as\n%.60q", f.what, fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want[i]))
+		for _, way := range []string{"ab", "ba"} {
+			t.Run(c.String()+"/"+way, func(t *testing.T) {
+				cfg := c.config("")
+				p := &cfg.Pairs[0]
+				p.A.Addresses, p.B.Addresses = nil, nil
+				to := &p.B
+				if way == "ba" {
+					to = &p.A
 				}
-			}
-		})
+				to.MAC = captureMAC().String()
+				start(t, cfg)
+				var tx, rx int
+				inNS(t, way[1:], func() (err error) { rx, err = packetSocket(t, "e0"); return err })
+				inNS(t, way[:1], func() (err error) { tx, err = packetSocket(t, "e0"); return err })
+				got := carry(t, tx, rx, frames)
+				for i, f := range frames {
+					if got[i] != want[i] {
+						t.Errorf("%s: came as\n%.60q\nby veth as\n%.60q", f.what, fmt.Sprintf("%+v", got[i]), fmt.Sprintf("%+v", want[i]))
+					}
+				}
+			})
+		}
 	}
 }
 

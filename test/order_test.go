@@ -30,7 +30,7 @@ func TestFlowOrder(t *testing.T) {
 	for _, cpus := range []string{"0,1", "0,0,1,1"} {
 		for _, c := range []cell{
 			{epair.Veth, epair.Veth, "packet", "pool"}, {epair.TAP, epair.TAP, "packet", "pool"}, {epair.Veth, epair.TAP, "packet", "pool"},
-			{epair.Veth, epair.Veth, "xdp", "pool"},
+			{epair.Veth, epair.Veth, "af_xdp", "pool"},
 		} {
 			t.Run(c.String()+"/"+cpus, func(t *testing.T) {
 				cfg := c.config(cpus)

@@ -42,16 +42,27 @@ func needRoot(t *testing.T) {
 
 func nsName(side string) string { return fmt.Sprintf("epair-test-%d-%s", os.Getpid(), side) }
 
-// cell is one way to carry a pair.
-type cell struct{ a, b, port, mode string }
+// cell is one way to carry a pair: how is the datapath, or its port in the user datapath.
+type cell struct{ a, b, how, mode string }
 
-func (c cell) String() string { return fmt.Sprintf("%s-%s-%s/%s", c.a, c.b, c.port, c.mode) }
+func (c cell) String() string { return fmt.Sprintf("%s-%s-%s/%s", c.a, c.b, c.how, c.mode) }
+
+// datapath returns the datapath and the port that c.how stands for.
+func (c cell) datapath() (datapath, port string) {
+	switch c.how {
+	case "packet":
+		return "user", "packet"
+	case "af_xdp":
+		return "user", "xdp"
+	}
+	return c.how, "packet"
+}
 
 func cells() []cell {
 	var all []cell
 	for _, mode := range []string{"inline", "pool", "poller"} {
 		all = append(all,
-			cell{epair.Veth, epair.Veth, "packet", mode}, cell{epair.Veth, epair.Veth, "xdp", mode},
+			cell{epair.Veth, epair.Veth, "packet", mode}, cell{epair.Veth, epair.Veth, "af_xdp", mode},
 			cell{epair.TAP, epair.TAP, "packet", mode}, cell{epair.Veth, epair.TAP, "packet", mode})
 	}
 	return all
@@ -62,7 +73,8 @@ func (c cell) config(cpus string) *epair.Config {
 		return epair.EndConfig{Kind: kind, Name: "e0", Netns: nsName(side),
 			Addresses: []string{fmt.Sprintf("10.66.0.%d/24", host), fmt.Sprintf("fd66::%d/64", host)}}
 	}
-	p := epair.PairConfig{Name: "p", A: end(c.a, "a", 1), B: end(c.b, "b", 2), Datapath: "user", Mode: c.mode, Port: c.port}
+	p := epair.PairConfig{Name: "p", A: end(c.a, "a", 1), B: end(c.b, "b", 2), Mode: c.mode}
+	p.Datapath, p.Port = c.datapath()
 	return &epair.Config{Version: epair.Version, Pool: epair.PoolConfig{CPUs: cpus}, Pairs: []epair.PairConfig{p.WithDefaults()}}
 }
 
