@@ -1,27 +1,20 @@
 package bench
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/vishvananda/netlink"
+
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/sink"
+	"github.com/epair-net/epair/bench/wire"
+	"github.com/epair-net/epair/internal/netns"
 )
-
-// TrialResult is what one trial showed: one load, for one time, counted at the far end.
-type TrialResult struct {
-	Offered, Delivered, Bytes   uint64 // Delivered: without duplicates
-	Lost, Reordered, Duplicated uint64 // Lost: offered and not delivered
-	Seconds                     float64
-	IntendedPPS                 float64 // 0 at maximum rate
-	OfferedPPS, PPS             float64 // PPS: delivered
-	Gbps                        float64 // delivered, check sequences and gaps excluded
-
-	Latency     *hdrhistogram.Histogram // ns from when each frame was due; at maximum rate, from when it was sent
-	LongestGap  time.Duration           // without an arrival
-	Timeline    []uint64                // arrivals in each sink.SlotTime
-	CPUPerFrame float64                 // ns of the used CPUs for each delivered frame, the load's own excluded; NaN when not asked for
-
-	Invalid string // why the trial doesn't count, "" when it does
-}
 
 // Topology is what is measured: frames that enter at the load's interface should come out at the sink's.
 type Topology interface {
@@ -29,4 +22,222 @@ type Topology interface {
 	Load() (netns, ifindex int)
 	Sink() (netns, ifindex int)
 	Close() error
+}
+
+// TrialResult is what one trial showed: one load, for one time, counted at the far end.
+type TrialResult struct {
+	Offered, Delivered, Bytes   uint64 // Delivered, and Bytes in it: without duplicates
+	Lost, Reordered, Duplicated uint64 // Lost: offered and not delivered
+	Seconds                     float64
+	IntendedPPS                 float64 // 0 at maximum rate
+	OfferedPPS, PPS             float64 // PPS: delivered
+	Gbps                        float64 // delivered, check sequences and gaps excluded
+
+	Latency    *hdrhistogram.Histogram // ns from when each frame was due; at maximum rate, from when it was sent
+	LongestGap time.Duration           // without an arrival, from the start of the load to its end or the last arrival
+	Timeline   []uint64                // arrivals in each sink.SlotTime, from the first
+
+	CPU         time.Duration // in which the used CPUs weren't idle
+	CPUPerFrame float64       // ns for each delivered frame, the load's own excluded; NaN when not asked for
+
+	Invalid string // why the trial doesn't count, "" when it does
+}
+
+// Trial measures again and again with one load and one sink.
+type Trial struct {
+	Gen  *load.Gen
+	Sink *sink.Sink
+	CPUs []int // all that load, forwarder and sink may run on; none: their time isn't measured
+
+	// Own is what the load costs by itself on this machine; without it CPUPerFrame includes the load.
+	Own LoadCost
+
+	// Tolerance is the part of the intended frames that a paced load may fail to offer; 0 is DefaultTolerance.
+	Tolerance float64
+	// Quiet is for how long nothing must arrive, behind the load's end, for the trial to end; 0 is DefaultQuiet. What a forwarder
+	// holds back longer is lost.
+	Quiet time.Duration
+
+	spins uint64 // of the last run
+}
+
+// What is reckoned when a Trial doesn't say.
+const (
+	DefaultTolerance = 0.001
+	DefaultQuiet     = 100 * time.Millisecond
+)
+
+// NewTrial makes load and sink for a topology. cfg says how to load; where, and the frames' addresses as far
+// as they are zero, the topology says.
+func NewTrial(topo Topology, cfg load.Config) (t *Trial, err error) {
+	ns, ifindex := topo.Sink()
+	if err := aim(&cfg, topo); err != nil {
+		return nil, err
+	}
+	t = &Trial{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+			t = nil
+		}
+	}()
+	if t.Sink, err = sink.New(sink.Config{NetNS: ns, Ifindex: ifindex, Mode: cfg.Mode, Flows: cfg.Flows}); err != nil {
+		return t, err
+	}
+	t.Gen, err = load.New(cfg)
+	return t, err
+}
+
+// Gateway is a Topology that routes: frames must carry its address.
+type Gateway interface{ Gateway() wire.MAC }
+
+// aim completes cfg with what topo says.
+func aim(cfg *load.Config, topo Topology) (err error) {
+	cfg.NetNS, cfg.Ifindex = topo.Load()
+	if cfg.SrcMAC == (wire.MAC{}) {
+		if cfg.SrcMAC, err = address(topo.Load()); err != nil {
+			return err
+		}
+	}
+	if cfg.DstMAC != (wire.MAC{}) {
+		return nil
+	}
+	if g, ok := topo.(Gateway); ok {
+		cfg.DstMAC = g.Gateway()
+		return nil
+	}
+	cfg.DstMAC, err = address(topo.Sink())
+	return err
+}
+
+// address reads the Ethernet address of an interface.
+func address(ns, ifindex int) (mac wire.MAC, err error) {
+	err = netns.Do(ns, func() error {
+		l, err := netlink.LinkByIndex(ifindex)
+		if err != nil {
+			return err
+		}
+		copy(mac[:], l.Attrs().HardwareAddr)
+		return nil
+	})
+	if err != nil {
+		return mac, fmt.Errorf("read address of interface %d: %w", ifindex, err)
+	}
+	return mac, nil
+}
+
+// Close closes load and sink. It is idempotent.
+func (t *Trial) Close() error {
+	var errs []error
+	if t.Gen != nil {
+		errs = append(errs, t.Gen.Close())
+	}
+	if t.Sink != nil {
+		errs = append(errs, t.Sink.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Run loads for d, waits until nothing comes any more, and returns what did. It blocks for somewhat longer than
+// d. When ctx ends it returns early, with what was counted until then and the context's error.
+func (t *Trial) Run(ctx context.Context, d time.Duration) (TrialResult, error) {
+	if err := t.Sink.Reset(t.Gen.NextRun()); err != nil {
+		return TrialResult{}, err
+	}
+	before, err := t.busy()
+	if err != nil {
+		return TrialResult{}, err
+	}
+	sent, rerr := t.Gen.Run(ctx, d)
+	if rerr == nil {
+		rerr = t.drain(ctx, sent.Offered)
+	}
+	after, err := t.busy()
+	if err != nil {
+		return TrialResult{}, errors.Join(rerr, err)
+	}
+	came, err := t.Sink.Read()
+	if err != nil {
+		return TrialResult{}, errors.Join(rerr, err)
+	}
+	r := result(sent, came)
+	t.price(&r, sent, after-before)
+	r.Invalid = t.invalid(sent, came)
+	return r, rerr
+}
+
+// drain waits until all that was sent has come, or nothing comes any more.
+func (t *Trial) drain(ctx context.Context, sent uint64) error {
+	quiet := t.Quiet
+	if quiet == 0 {
+		quiet = DefaultQuiet
+	}
+	last, since := uint64(0), time.Now()
+	for time.Since(since) < quiet {
+		n, err := t.Sink.Arrived()
+		if err != nil || n >= sent {
+			return err
+		}
+		if n != last {
+			last, since = n, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// busy is 0 when nobody asks for it.
+func (t *Trial) busy() (time.Duration, error) {
+	if len(t.CPUs) == 0 {
+		return 0, nil
+	}
+	return BusyTime(t.CPUs)
+}
+
+func result(sent load.Result, came sink.Result) TrialResult {
+	r := TrialResult{
+		Offered: sent.Offered, Delivered: came.Delivered - came.Duplicated, Bytes: came.Bytes,
+		Reordered: came.Reordered, Duplicated: came.Duplicated,
+		Seconds: sent.Seconds, IntendedPPS: sent.IntendedPPS, OfferedPPS: sent.OfferedPPS,
+		Latency: came.Latency, LongestGap: gap(sent, came), Timeline: came.Timeline, CPUPerFrame: math.NaN(),
+	}
+	r.Lost = r.Offered - min(r.Delivered, r.Offered)
+	// What a queue still held when the load ended came later: the time it took counts, or a
+	// deep queue would make a forwarder seem faster than it is.
+	if span := max(sent.Seconds, (came.Last - came.First).Seconds()); span > 0 {
+		r.PPS = float64(r.Delivered) / span
+		r.Gbps = float64(r.Bytes) * 8 / span / 1e9
+	}
+	return r
+}
+
+// gap takes the time before the first arrival and behind the last into account.
+func gap(sent load.Result, came sink.Result) time.Duration {
+	end := sent.Start + time.Duration(sent.Seconds*1e9)
+	if came.First == 0 {
+		return end - sent.Start
+	}
+	return max(came.LongestGap, came.First-sent.Start, end-came.Last)
+}
+
+// invalid applies the rule for paced loads: one that fell short shows what the load can do, not what was measured.
+func (t *Trial) invalid(sent load.Result, came sink.Result) string {
+	tolerance := t.Tolerance
+	if tolerance == 0 {
+		tolerance = DefaultTolerance
+	}
+	short := sent.Skipped + sent.Missing
+	switch intended := sent.Offered + short; {
+	case sent.IntendedPPS > 0 && float64(short) > tolerance*float64(intended):
+		return fmt.Sprintf("load fell short: %d of %d frames offered", sent.Offered, intended)
+	case came.Stale > 0:
+		return fmt.Sprintf("%d frames came too late to be told from duplicates", came.Stale)
+	case came.Delivered-came.Duplicated > sent.Offered:
+		return fmt.Sprintf("%d frames came of %d sent", came.Delivered-came.Duplicated, sent.Offered)
+	}
+	return ""
 }

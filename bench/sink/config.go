@@ -19,7 +19,7 @@ type Config struct {
 // Result is what arrived since Reset.
 type Result struct {
 	Delivered  uint64 // frames of the run, duplicates included
-	Bytes      uint64 // in them, check sequences excluded
+	Bytes      uint64 // in them, duplicates and check sequences excluded
 	Lost       uint64 // missing below the highest sequence number of their flow
 	Reordered  uint64 // behind a higher sequence number of their flow (RFC 4737), duplicates excluded
 	Duplicated uint64 // arrived again

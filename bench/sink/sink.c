@@ -97,7 +97,7 @@ static __always_inline enum verdict judge(struct sink_flow *t, __u32 seq)
 	return IN_ORDER;
 }
 
-static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq)
+static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq, __u32 len)
 {
 	struct sink_flow *t = bpf_map_lookup_elem(&tracks, &flow);
 	enum verdict v;
@@ -110,6 +110,7 @@ static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq)
 	v = judge(t, seq);
 	t->came += v != DUPLICATED;
 	bpf_spin_unlock(&t->lock);
+	c->bytes += v != DUPLICATED ? len : 0;
 	c->reordered += v == REORDERED || v == STALE;
 	c->stale += v == STALE;
 	c->duplicated += v == DUPLICATED;
@@ -184,8 +185,7 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 		return;
 	}
 	c->delivered++;
-	c->bytes += len;
-	track(c, f->flow, f->seq);
+	track(c, f->flow, f->seq, len);
 	latency = now > f->due ? now - f->due : 0;
 	tally(bucket(latency), &buckets);
 	tally(BUCKETS + bucket(latency > f->late ? latency - f->late : 0), &buckets);
