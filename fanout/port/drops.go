@@ -8,6 +8,7 @@ const (
 	RxRingFull   Reason = iota // the worker was late: the kernel found no free receive slot, or a TAP's queue full
 	RxTruncated                // the kernel cut the frame off and kept no copy
 	RxInvalid                  // the kernel handed over a descriptor that points nowhere, or no frame for want of a word for its kind of GSO
+	RxMisplaced                // the kernel spread it to another worker than its flow's, as the link was going down or up
 	HandoverFull               // the ring to the bucket's worker was full
 	TxLinkDown                 // the far interface was down, or had no carrier
 	TxGone                     // the far interface was deleted
@@ -20,7 +21,7 @@ const (
 )
 
 var reasonNames = [NumReasons]string{
-	"rx_ring_full", "rx_truncated", "rx_invalid", "handover_full", "tx_link_down", "tx_gone",
+	"rx_ring_full", "rx_truncated", "rx_invalid", "rx_misplaced", "handover_full", "tx_link_down", "tx_gone",
 	"tx_busy", "tx_ring_full", "tx_mtu", "tx_invalid", "tx_error",
 }
 

@@ -140,3 +140,18 @@ type Opener interface {
 	OpenRx(w Worker) (Rx, error)
 	OpenTx(w Worker) (Tx, error)
 }
+
+// Spreader is an Opener whose frames the kernel can spread over several receiving
+// halves, by the pool's own hash and table: half i, the i-th that was opened, gets the frames
+// of worker i's buckets.
+//
+// The order of a flow rests on this: its frames come to one half only, ever. What the kernel
+// puts elsewhere, while the interface goes down or up and its halves leave and come back one
+// by one, has lost its place: who received it drops it (RxMisplaced) instead of handing it on.
+type Spreader interface {
+	Opener
+	// Spread says that OpenRx will be called n times, once for each of the workers 0 … n-1 in turn,
+	// before any of these halves is used. It holds until all of them are closed. false: there will be
+	// one half, as without the call, and the worker that has it hands frames over.
+	Spread(n int) bool
+}

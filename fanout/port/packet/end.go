@@ -47,15 +47,31 @@ func (s *Senders) Close() error {
 	return err
 }
 
-// End opens the ports of one interface. It implements port.Opener.
+// End opens the ports of one interface. It implements port.Spreader.
+//
+// Concurrency contract: one goroutine at a time opens and closes its receiving halves.
 type End struct {
 	RxConfig
 	Senders *Senders // of the same namespace
+	// Attach sets the program of the fan-out group that fd is a member of (PACKET_FANOUT_DATA). The
+	// program's answer is the number of the receiving half. nil: frames aren't spread.
+	//
+	// Set it only for an interface that may go down for a moment when a ring must be replaced: one
+	// that nobody but the caller manages.
+	Attach func(fd int) error
+
+	group group
 }
 
-// OpenRx starts receiving the interface's frames.
+var _ port.Spreader = (*End)(nil)
+
+// OpenRx starts receiving the interface's frames; after Spread, once the last half is open.
 func (e *End) OpenRx(w port.Worker) (port.Rx, error) {
-	r, err := OpenRx(e.RxConfig, w)
+	open := e.openSpread
+	if e.group.size == 0 {
+		open = func(w port.Worker) (*Rx, error) { return OpenRx(e.RxConfig, w) }
+	}
+	r, err := open(w)
 	if err != nil {
 		return nil, err // not a nil *Rx in an interface
 	}

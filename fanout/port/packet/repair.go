@@ -69,6 +69,9 @@ func (r *Rx) repair() error {
 	if err == nil {
 		r.ring, err = newRing(r.fd, unix.PACKET_RX_RING, slots, slotLen)
 	}
+	if err == nil && r.group != nil {
+		err = r.rejoin()
+	}
 	if err != nil {
 		r.err = fmt.Errorf("replace a receive ring that stopped: %w", err)
 		return r.err

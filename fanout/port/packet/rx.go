@@ -55,6 +55,8 @@ const receiveBuffer = 8 << 20
 // Concurrency contract: port.Rx's.
 type Rx struct {
 	fd       int
+	ifindex  int
+	group    *group // of the end's halves, if there are several
 	ring     *ring
 	arena    *port.Arena
 	head     uint32 // the slot that Receive looks at next
@@ -111,11 +113,14 @@ func checkRing(slots, slotLen int) error {
 // OpenRx starts receiving all frames that come in by an interface; what is sent
 // by it, by us or others, is not received. Frames that fit no slot need
 // w.Arena. It is to be called on the worker's thread: the ring is made on that one's NUMA node.
-func OpenRx(c RxConfig, w port.Worker) (*Rx, error) {
+func OpenRx(c RxConfig, w port.Worker) (*Rx, error) { return openRx(c, w, nil) }
+
+// openRx opens a half that is alone or one of a group, then deaf until it has joined.
+func openRx(c RxConfig, w port.Worker, g *group) (*Rx, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	r := &Rx{arena: w.Arena}
+	r := &Rx{arena: w.Arena, ifindex: c.Ifindex, group: g}
 	if err := r.open(&c); err != nil {
 		return nil, fmt.Errorf("receive from interface %d: %w", c.Ifindex, err)
 	}
@@ -136,6 +141,11 @@ func (r *Rx) open(c *RxConfig) (err error) {
 	}
 	if r.ring, err = newRing(r.fd, unix.PACKET_RX_RING, c.Slots, c.SlotLen); err != nil {
 		return errors.Join(err, unix.Close(r.fd))
+	}
+	if r.group != nil {
+		if err = deafen(r.fd); err != nil {
+			return errors.Join(err, r.Close())
+		}
 	}
 	// Nothing was received until here: the socket had no protocol.
 	if err = unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: ethAll, Ifindex: c.Ifindex}); err != nil {

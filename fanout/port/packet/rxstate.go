@@ -90,6 +90,9 @@ func (r *Rx) Close() error {
 	}
 	r.collect()
 	r.closed = true
+	if r.group != nil {
+		r.group.leave(r)
+	}
 	var err error
 	if r.ring != nil {
 		err = r.ring.close()
