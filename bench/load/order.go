@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"time"
 )
@@ -40,12 +41,13 @@ func (c *generator) order(run uint16, burst time.Duration) genGenOrder {
 	return genGenOrder{Period: p, Phase: c.phase(), Burst: uint64(burst), Run: uint32(run)}
 }
 
-// period is the time between two frames of this generator in 2⁻²⁰ ns.
+// period is the time between two frames of this generator in 2⁻²⁰ ns. It is rounded up: down, a whole number
+// of periods would end before its time and let one more frame in.
 func (c *generator) period() uint64 {
 	if c.rate == 0 {
 		return 0
 	}
-	return max(1, uint64(1e9*(1<<fraction)/c.rate+0.5))
+	return uint64(math.Ceil(1e9 * (1 << fraction) / c.rate))
 }
 
 // phase puts the generators' frames between one another's, ns.

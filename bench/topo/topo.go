@@ -17,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/epair-net/epair/bench/load"
 	"github.com/epair-net/epair/internal/ethtool"
 	"github.com/epair-net/epair/internal/netns"
 )
@@ -76,8 +75,9 @@ func Bare(mtu int) (t *Topo, err error) {
 // Join starts what carries frames from in to out, in the namespace of both.
 type Join func(in, out End) (io.Closer, error)
 
-// Split is two veths whose near ends join connects.
-func Split(mode load.Mode, mtu int, join Join) (t *Topo, err error) {
+// Split is two veths whose near ends join connects. Frames that enter as XDP frames need napi at the end that
+// receives them, unless join puts an XDP program there.
+func Split(napi bool, mtu int, join Join) (t *Topo, err error) {
 	t = &Topo{}
 	defer t.undo(&t, &err)
 	a, b, err := t.spaces()
@@ -95,7 +95,7 @@ func Split(mode load.Mode, mtu int, join Join) (t *Topo, err error) {
 	if out, t.sink, err = veth(mid, OutName, b, SinkName, mtu); err != nil {
 		return t, err
 	}
-	if mode == load.Frame {
+	if napi {
 		if err := NAPI(in); err != nil {
 			return t, err
 		}

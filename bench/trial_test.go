@@ -1,0 +1,210 @@
+package bench_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/epair-net/epair/bench"
+	"github.com/epair-net/epair/bench/fake"
+	"github.com/epair-net/epair/bench/load"
+)
+
+func within(t *testing.T, what string, got, want, part float64) {
+	t.Helper()
+	if math.IsNaN(got) || math.Abs(got-want) > part*want {
+		t.Errorf("%s: %g, want %g within %g %%", what, got, want, 100*part)
+	}
+}
+
+// Every frame of a bare veth is counted once, at any size and from any number of generators.
+func TestBareVethLosesNothing(t *testing.T) {
+	modes(t, func(t *testing.T, mode load.Mode) {
+		for _, c := range []struct {
+			name string
+			cfg  load.Config
+			n    int
+			mean float64 // bytes of a frame
+		}{
+			{"smallest", load.Config{Size: 60}, 1, 60},
+			{"largest", load.Config{Size: 3392}, 1, 3392},
+			{"imix", load.Config{IMIX: true, Flows: 47}, 1, (28*60 + 16*566 + 4*1514) / 48.},
+			{"two generators", load.Config{Size: 128, Flows: 33}, 2, 128},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				c.cfg.Mode, c.cfg.Rate, c.cfg.CPUs = mode, 48_000, someCPUs(t, c.n)
+				r := run(t, newTrial(t, bare(t), c.cfg), 250*time.Millisecond)
+				if r.Offered != 12_000 || r.Delivered != r.Offered || r.Lost+r.Reordered+r.Duplicated != 0 || r.Invalid != "" {
+					t.Errorf("got %+v, want 12000 frames offered and delivered", r)
+				}
+				within(t, "bytes", float64(r.Bytes), c.mean*12_000, 1e-3)
+				// The last frame may be late, when the machine is busy.
+				late := float64(r.Latency.Max()) / 1e9 / r.Seconds
+				within(t, "rate", r.PPS, 48_000, 0.01+late)
+				within(t, "intended rate", r.IntendedPPS, 48_000, 1e-6)
+				within(t, "bit rate", r.Gbps, r.PPS*c.mean*8/1e9, 1e-3)
+			})
+		}
+	})
+}
+
+// What a forwarder with known faults did is what the trial says, to the frame.
+func TestFaultsAreCountedExactly(t *testing.T) {
+	modes(t, func(t *testing.T, mode load.Mode) {
+		for _, c := range []struct {
+			name string
+			cfg  fake.Config
+		}{
+			{"none", fake.Config{}},
+			{"loss", fake.Config{DropEvery: 10}},
+			{"duplication", fake.Config{RepeatEvery: 7}},
+			{"reorder", fake.Config{SwapEvery: 9}},
+			{"all", fake.Config{DropEvery: 50, RepeatEvery: 7, SwapEvery: 9}},
+		} {
+			t.Run(c.name, func(t *testing.T) { exact(t, mode, c.cfg) })
+		}
+	})
+}
+
+// attempts are made until the machine itself loses nothing: what its queues drop can't be planned.
+const attempts = 5
+
+func exact(t *testing.T, mode load.Mode, cfg fake.Config) {
+	for range attempts {
+		f := newFaulty(t, mode, cfg)
+		r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 20_000}), 200*time.Millisecond)
+		l, noise := f.ledgerNow(t), f.kernelLoss(t)
+		if lost := l.Dropped + l.Overflow + l.Missed + noise; r.Lost != lost {
+			t.Fatalf("lost %d, forwarder and veths lost %d (%+v)", r.Lost, lost, l)
+		}
+		if noise+l.Missed+l.Overflow != 0 {
+			continue
+		}
+		planned := uint64(0)
+		if cfg.DropEvery > 0 {
+			planned = r.Offered / uint64(cfg.DropEvery)
+		}
+		if r.Offered != 4000 || r.Lost != planned || r.Duplicated != l.Repeated || r.Reordered != l.Swapped || r.Delivered != r.Offered-planned {
+			t.Errorf("got %+v, forwarder says %+v, %d losses planned", r, l, planned)
+		}
+		if cfg.SwapEvery > 0 && r.Reordered == 0 || cfg.RepeatEvery > 0 && r.Duplicated == 0 {
+			t.Errorf("no fault in %+v", l)
+		}
+		return
+	}
+	t.Fatalf("the machine lost frames in %d attempts", attempts)
+}
+
+// A forwarder that can't follow shows its own rate, also while its queue empties.
+func TestCapacityIsTheRate(t *testing.T) {
+	modes(t, func(t *testing.T, mode load.Mode) {
+		for _, queue := range []int{64, 1 << 15} {
+			f := newFaulty(t, mode, fake.Config{Capacity: 8000, Queue: queue})
+			r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 16_000}), 600*time.Millisecond)
+			l := f.ledgerNow(t)
+			own := float64(l.Sent) / l.Last.Sub(l.First).Seconds()
+			within(t, "delivered rate", r.PPS, own, 0.01)
+			within(t, "offered rate", r.OfferedPPS, 16_000, 0.001)
+			if deep := queue > 1<<14; deep != (r.Lost == 0) && f.kernelLoss(t)+l.Missed == 0 {
+				t.Errorf("queue of %d lost %d", queue, r.Lost)
+			}
+			t.Logf("capacity 8000, forwarder %.0f, measured %.0f frames a second", own, r.PPS)
+		}
+	})
+}
+
+func TestDelayIsTheLatency(t *testing.T) {
+	const delay = 20 * time.Millisecond
+	modes(t, func(t *testing.T, mode load.Mode) {
+		f := newFaulty(t, mode, fake.Config{Delay: delay})
+		r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 20_000}), 300*time.Millisecond)
+		// The fastest frame: the others depend on what else the machine does.
+		within(t, "least latency", float64(r.Latency.Min()), float64(delay), 0.01)
+		if p50 := time.Duration(r.Latency.ValueAtQuantile(50)); p50 < delay*99/100 {
+			t.Errorf("median latency %s, delayed by %s", p50, delay)
+		}
+	})
+}
+
+// A forwarder that stands still for a tenth of the run holds back a tenth of the frames, and they all know it.
+func TestStopShowsInLatency(t *testing.T) {
+	const d, stop = 2 * time.Second, 200 * time.Millisecond
+	modes(t, func(t *testing.T, mode load.Mode) {
+		f := newFaulty(t, mode, fake.Config{})
+		tr := newTrial(t, f, load.Config{Mode: mode, Rate: 10_000})
+		timer := time.AfterFunc(d/2, func() { f.Stop(stop) })
+		defer timer.Stop()
+		r := run(t, tr, d)
+		if p99 := time.Duration(r.Latency.ValueAtQuantile(99)); p99 < stop*8/10 {
+			t.Errorf("p99 %s after a stop of %s", p99, stop)
+		}
+		if r.LongestGap < stop*95/100 {
+			t.Errorf("longest gap %s, stopped for %s", r.LongestGap, stop)
+		}
+		if r.Invalid != "" || r.Offered != 20_000 {
+			t.Errorf("%d offered, invalid %q", r.Offered, r.Invalid)
+		}
+	})
+}
+
+func TestShortLoadIsInvalid(t *testing.T) {
+	tp := bare(t)
+	r := run(t, newTrial(t, tp, load.Config{Rate: 100e6}), 100*time.Millisecond)
+	if !strings.Contains(r.Invalid, "fell short") {
+		t.Errorf("%.0f of %.0f frames a second offered, invalid %q", r.OfferedPPS, r.IntendedPPS, r.Invalid)
+	}
+	r = run(t, newTrial(t, bare(t), load.Config{}), 100*time.Millisecond)
+	if r.Invalid != "" || r.IntendedPPS != 0 || r.Offered == 0 {
+		t.Errorf("at maximum rate: %+v", r)
+	}
+}
+
+// Frames that a forwarder still has when the next trial begins aren't counted there.
+func TestLateFramesAreNotOfTheNextTrial(t *testing.T) {
+	f := newFaulty(t, load.Skb, fake.Config{})
+	tr := newTrial(t, f, load.Config{Mode: load.Skb, Rate: 10_000})
+	f.Stop(400 * time.Millisecond)
+	if r := run(t, tr, 100*time.Millisecond); r.Delivered != 0 || r.Lost != 1000 {
+		t.Fatalf("stopped forwarder delivered: %+v", r)
+	}
+	tr.Quiet = 500 * time.Millisecond
+	if r := run(t, tr, 100*time.Millisecond); r.Offered != 1000 || r.Delivered+f.kernelLoss(t) != 1000 || r.Reordered+r.Duplicated != 0 {
+		t.Errorf("next trial: %+v", r)
+	}
+}
+
+func TestTrialEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	tr := newTrial(t, bare(t), load.Config{Rate: 10_000})
+	timer := time.AfterFunc(300*time.Millisecond, func() { cancel(context.DeadlineExceeded) })
+	defer timer.Stop()
+	r, err := tr.Run(ctx, time.Minute)
+	if err == nil || r.Offered == 0 || r.Offered > 200_000 {
+		t.Errorf("%d offered, error %v", r.Offered, err)
+	}
+}
+
+func TestCostOfNothingIsNothing(t *testing.T) {
+	tp := bare(t)
+	cfg := load.Config{CPUs: someCPUs(t, 1), Flows: 16, Size: 60}
+	cost, err := bench.Calibrate(t.Context(), tp, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cost.PPS <= 0 || cost.PerFrame <= 0 || cost.PerSpin <= 0 {
+		t.Errorf("cost %+v", cost)
+	}
+	tr := newTrial(t, tp, cfg)
+	r := run(t, tr, 50*time.Millisecond)
+	if r.CPU != 0 || !math.IsNaN(r.CPUPerFrame) {
+		t.Errorf("unasked: %s, %g ns a frame", r.CPU, r.CPUPerFrame)
+	}
+	tr.CPUs, tr.Own = cfg.CPUs, cost
+	r = run(t, tr, 500*time.Millisecond)
+	if want := (float64(r.CPU) - cost.PerFrame*float64(r.Offered)) / float64(r.Delivered); math.Abs(r.CPUPerFrame-want) > 1e-6*math.Abs(want) {
+		t.Errorf("%g ns a frame, want %g", r.CPUPerFrame, want)
+	}
+	t.Logf("%+v; a trial of the same: %.0f ns a frame", cost, r.CPUPerFrame)
+}
