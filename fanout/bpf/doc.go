@@ -13,6 +13,8 @@
 //	hash.h      flow key and hash (rss/flowkey.go, toeplitz.go, hasher.go)
 //	quick.h     the short way of the common frames (rss/shortcut.go)
 //	classify.h  one call for each hook
+//	fence.h     when a bucket may move to another CPU (kern.Fence)
+//	counters.h  what became of a pair's frames (kern.Counters)
 //	steer.c     programs for TAP queues and packet fan-out
 //	check.c     programs for tests
 //
