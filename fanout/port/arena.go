@@ -23,7 +23,14 @@ const BufferLen = (MaxFrameLen + VNetHdrLen + 4 + 4095) &^ 4095
 // caches still hold. Taking turns made 62-KB frames through a TAP a fifth dearer. The
 // stack has one taker, so what it sees on top can't be taken and put back in
 // between, and a compare-and-swap needs no count beside it.
+//
+// An Arena is a handle to the buffers. A receiver gets one of its own, by View: when it goes
+// over to another worker, the handle is turned to that one's buffers, and the port need not know.
 type Arena struct {
+	*buffers
+}
+
+type buffers struct {
 	mem  []byte
 	next []uint32      // next[i] is one more than the free buffer under i, 0 at the bottom; written by whoever puts i
 	top  atomic.Uint32 // one more than the buffer that was put last, 0 when none is free
@@ -39,12 +46,19 @@ func NewArena(n int) (*Arena, error) {
 	for i := 0; i < n; i++ {
 		mem[i*BufferLen] = 0 // the first page of each; longer frames touch the rest on this thread too
 	}
-	a := &Arena{mem: mem, next: make([]uint32, n)}
+	a := &Arena{&buffers{mem: mem, next: make([]uint32, n)}}
 	for i := n - 1; i >= 0; i-- {
 		a.Put(uint32(i))
 	}
 	return a, nil
 }
+
+// View returns another handle to the same buffers. What closes them is a.Close.
+func (a *Arena) View() *Arena { return &Arena{a.buffers} }
+
+// Turn makes a a handle to the buffers of to. No frame of a's may be in a buffer, and nobody
+// may use a meanwhile.
+func (a *Arena) Turn(to *Arena) { a.buffers = to.buffers }
 
 // Get takes a free buffer. ok is false while all are in use: the caller leaves
 // the frame where it is and tries again in a later turn. Only the owner calls it.

@@ -111,3 +111,29 @@ func TestArenaReusesTheWarmestBuffer(t *testing.T) {
 		a.Put(slot)
 	}
 }
+
+// A handle that was turned takes from the other arena, and the frames of its old one are untouched.
+func TestViewTurns(t *testing.T) {
+	a, b := newArena(t, 2), newArena(t, 3)
+	v := a.View()
+	slot, ok := v.Get()
+	if !ok || a.InUse() != 1 || b.InUse() != 0 {
+		t.Fatalf("a view took buffer %d, %v; in use: %d and %d", slot, ok, a.InUse(), b.InUse())
+	}
+	a.Put(slot)
+	v.Turn(b)
+	for range 3 {
+		if _, ok := v.Get(); !ok {
+			t.Fatal("a turned view doesn't get the other arena's buffers")
+		}
+	}
+	if a.InUse() != 0 || b.InUse() != 3 {
+		t.Errorf("in use: %d and %d, want 0 and 3", a.InUse(), b.InUse())
+	}
+	for slot := range uint32(3) {
+		v.Put(slot)
+	}
+	if b.InUse() != 0 {
+		t.Errorf("%d buffers weren't given back", b.InUse())
+	}
+}
