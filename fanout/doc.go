@@ -16,4 +16,11 @@
 // Words: a lane is one direction of a pair; it has one reader, the Rx at its
 // near end, and one Tx per worker at its far end. One reader per lane and
 // first-in-first-out rings are why frames of one flow can't overtake each other.
+//
+// What changes while frames flow, without losing or overtaking one:
+//
+//	Pool.SetSteering  hash and table of all pairs     fence.go has the rule
+//	Pool.SetMode      the mode of a pair              mode.go has the steps
+//	Pool.SetCPUs      where the workers run
+//	Pool.Fence        what these changes did
 package fanout

@@ -9,6 +9,11 @@ import (
 // receive takes one batch of l and sees to each of its frames. more tells
 // whether the next turn should ask again without waiting for the descriptor.
 func (w *worker) receive(l *Lane) (n int, more bool) {
+	if l.moving > 0 {
+		if w.sweep(l); !l.stalled.IsZero() {
+			return 0, true
+		}
+	}
 	n, err := l.rx.Receive(w.batch[:budget])
 	if n > 0 {
 		own := w.batch[:n]
@@ -51,19 +56,26 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 	own, lost := w.own[:0], w.lost[:0]
 	c := &l.cells[w.id]
 	w.d = delta{queued: int(c.queued.Load())} // our Tx is not touched here
+	hasher, buckets := l.steer.hasher, l.buckets
 	for i := range b {
 		f := &b[i]
-		y := l.steer.worker(l.rx, f)
+		f.Hash = hash(hasher, l.rx, f)
+		k := &buckets[int(f.Hash)&(len(buckets)-1)]
+		k.frames++
+		k.bytes += uint64(f.Len)
+		y := int(k.worker)
 		if y == w.id {
 			own = append(own, *f)
 			continue
 		}
 		w.d.rx++
 		w.d.rxBytes += uint64(f.Len)
-		if !w.out[y].push(entry{Frame: *f, lane: l.id}) {
+		r := w.out[y]
+		if !r.push(entry{Frame: *f, lane: l.id}) {
 			lost = append(lost, *f)
 			continue
 		}
+		k.last = r.staged // pairs with settled
 		w.d.handed++
 		w.touch[y] = true
 	}
@@ -73,7 +85,7 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 		w.publish()
 	}
 	if len(lost) > 0 {
-		l.rx.Release(w.id, lost)
+		l.rx.Release(w.portID, lost)
 	}
 	return own
 }

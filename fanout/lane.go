@@ -10,15 +10,19 @@ import (
 type Lane struct {
 	id     uint32 // index in Pool.lanes
 	rx     port.Rx
-	reader *worker
-	txs    []port.Tx // by worker ID; nil where the worker never sends for the lane
-	cells  []cell    // by worker ID
-	steer  *Steering // nil: whoever receives a frame sends it
+	arena  *port.Arena            // rx's handle to the buffers of its reader
+	reader atomic.Pointer[worker] // written by the pool, while nobody receives
+	epoch  atomic.Uint64          // changes of the reader
+	txs    []port.Tx              // by worker; nil where the worker doesn't send for the lane
+	cells  []cell                 // by worker; the last is for a poller
 	gone   atomic.Bool
 
-	attached bool // the pool's: between begin and end
+	// The pool's own.
+	from, to port.Opener
+	attached bool // between begin and end
 
 	// The reader's own.
+	fence
 	token  int32
 	active bool // in the worker's list: Receive may have more
 }
@@ -26,5 +30,5 @@ type Lane struct {
 // Gone tells whether the near interface was deleted.
 func (l *Lane) Gone() bool { return l.gone.Load() }
 
-// Reader returns the ID of the worker that receives the lane's frames.
-func (l *Lane) Reader() int { return l.reader.id }
+// Reader returns the ID of the worker that receives the lane's frames; a poller's is the number of workers.
+func (l *Lane) Reader() int { return l.reader.Load().id }

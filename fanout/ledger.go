@@ -97,7 +97,7 @@ type Ledger struct {
 	Tx, TxBytes uint64 // frames handed to the far interface
 	Queued      uint64 // received, neither sent nor dropped yet
 	Drops       port.Drops
-	Workers     []WorkerLedger
+	Workers     []WorkerLedger // by worker; the last is a poller's
 }
 
 // Imbalance is 0 for a true ledger.
@@ -107,17 +107,22 @@ func (l *Ledger) Imbalance() int64 {
 
 // ledger adds the cells up. Each balances by itself, so the sum does, although
 // they are read one after the other. The reader's comes last: no frame can then
-// have been taken that wasn't handed.
+// have been taken that wasn't handed. If the reader changes meanwhile, they are read again.
 func (l *Lane) ledger() Ledger {
 	pre := l.rx.Stats()
-	sum := Ledger{Drops: pre.Drops, Rx: pre.Drops.Total(), Workers: make([]WorkerLedger, len(l.cells))}
-	for i := range l.cells {
-		if i != l.reader.id {
-			sum.add(i, l.cells[i].read())
+	for {
+		epoch, reader := l.epoch.Load(), l.reader.Load().id
+		sum := Ledger{Drops: pre.Drops, Rx: pre.Drops.Total(), Workers: make([]WorkerLedger, len(l.cells))}
+		for i := range l.cells {
+			if i != reader {
+				sum.add(i, l.cells[i].read())
+			}
+		}
+		sum.add(reader, l.cells[reader].read())
+		if l.epoch.Load() == epoch { // pairs with shift
+			return sum
 		}
 	}
-	sum.add(l.reader.id, l.cells[l.reader.id].read())
-	return sum
 }
 
 func (l *Ledger) add(i int, w WorkerLedger) {

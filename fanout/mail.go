@@ -1,8 +1,10 @@
 package fanout
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // mailbox carries calls to a worker. It is how everything but frames reaches it.
@@ -27,6 +29,31 @@ func (w *worker) do(f func() error) error {
 	w.mail.mu.Unlock()
 	w.wait.Wake()
 	return <-done
+}
+
+// ask is do with an end: it fails with ErrStuck, and f isn't run, if the worker hasn't
+// begun to run it after so long.
+func (w *worker) ask(wait time.Duration, f func() error) error {
+	const waiting, begun, withdrawn = 0, 1, 2
+	var state atomic.Int32
+	done := make(chan error, 1)
+	go func() {
+		done <- w.do(func() error {
+			if !state.CompareAndSwap(waiting, begun) {
+				return nil
+			}
+			return f()
+		})
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(wait):
+		if state.CompareAndSwap(waiting, withdrawn) {
+			return fmt.Errorf("worker %s hasn't answered for %v: %w", w.name, wait, ErrStuck)
+		}
+		return <-done
+	}
 }
 
 // readMail makes the calls that have come. After the one that stops the worker, no more are taken.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/epair-net/epair/fanout/port"
 )
@@ -23,20 +24,79 @@ type PairConfig struct {
 	Name     string
 	Mode     Mode
 	A, B     port.Opener
-	Steering *Steering  // mode pool
+	Steering *Steering  // mode pool; nil: that of the pool, if it has one
 	Poller   PollerRule // mode poller
 }
 
 // Pair is a pair that is being forwarded.
 type Pair struct {
 	Name   string
-	Mode   Mode
+	Mode   Mode // in which it was added; see CurrentMode
 	AB, BA *Lane
-	own    *worker // mode poller
+
+	mode atomic.Value // Mode, as it is now
+
+	// The pool's own.
+	index    int // how many pairs were added before it: spreads them over the workers
+	own      *worker
+	rule     PollerRule
+	steering *Steering // nil: the pool's
+}
+
+// CurrentMode returns the mode that the pair is in now.
+func (p *Pair) CurrentMode() Mode { return p.mode.Load().(Mode) }
+
+// lanes returns the lanes that there are.
+func (p *Pair) lanes() []*Lane {
+	return slices.DeleteFunc([]*Lane{p.AB, p.BA}, func(l *Lane) bool { return l == nil })
 }
 
 // Ledgers returns what became of the frames of both directions. They are exact at any moment.
 func (p *Pair) Ledgers() (ab, ba Ledger) { return p.AB.ledger(), p.BA.ledger() }
+
+// place is which workers serve a pair.
+type place struct {
+	first, second *worker   // receive a→b and b→a
+	senders       []*worker // all that send
+	own           *worker   // a poller, not the pool's
+	steer         *Steering // nil: whoever receives sends
+}
+
+// place finds the workers for a pair in a mode, and starts its poller.
+func (p *Pool) place(pair *Pair, mode Mode) (pl place, err error) {
+	n := len(p.workers)
+	pl.first = p.workers[pair.index%n]
+	pl.second = pl.first
+	switch mode {
+	case Inline:
+	case Fanned:
+		pl.steer = pair.steering
+		if pl.steer == nil {
+			pl.steer = p.steering
+		}
+		if pl.steer == nil {
+			return pl, errors.New("mode pool needs a hash and a table")
+		}
+		if err := pl.steer.check(n); err != nil {
+			return pl, err
+		}
+		pl.second = p.workers[(pair.index+1)%n]
+		pl.senders = p.workers
+		if n == 1 { // every bucket is its own
+			pl.steer = nil
+		}
+		return pl, nil
+	case Polled:
+		if pl.own, err = p.newPoller(pair); err != nil {
+			return pl, err
+		}
+		pl.first, pl.second = pl.own, pl.own
+	default:
+		return pl, fmt.Errorf("unknown mode %q (use inline, pool or poller)", mode)
+	}
+	pl.senders = []*worker{pl.first}
+	return pl, nil
+}
 
 // Add opens the ports of a pair and starts to forward. All or nothing.
 func (p *Pool) Add(cfg PairConfig) (*Pair, error) {
@@ -45,33 +105,21 @@ func (p *Pool) Add(cfg PairConfig) (*Pair, error) {
 	if p.closed {
 		return nil, fmt.Errorf("add pair %s: %w", cfg.Name, ErrClosed)
 	}
-	pair := &Pair{Name: cfg.Name, Mode: cfg.Mode}
-	first := p.workers[p.added%len(p.workers)]
-	second := first
-	workers := p.workers
-	switch cfg.Mode {
-	case Inline:
-	case Fanned:
-		if cfg.Steering == nil {
-			return nil, fmt.Errorf("add pair %s: mode pool needs a hash and a table", cfg.Name)
-		}
-		second = p.workers[(p.added+1)%len(p.workers)]
-	case Polled:
-		w, err := p.newPoller(cfg)
-		if err != nil {
-			return nil, fmt.Errorf("add pair %s: %w", cfg.Name, err)
-		}
-		pair.own, first, second = w, w, w
-		workers = []*worker{w}
-	default:
-		return nil, fmt.Errorf("add pair %s: unknown mode %q (use inline, pool or poller)", cfg.Name, cfg.Mode)
+	pair := &Pair{Name: cfg.Name, Mode: cfg.Mode, index: p.added, rule: cfg.Poller, steering: cfg.Steering}
+	pair.mode.Store(cfg.Mode)
+	pl, err := p.place(pair, cfg.Mode)
+	if err == nil {
+		pair.own = pl.own
+		err = p.open(pair, &cfg, &pl)
 	}
-	err := p.open(pair, &cfg, workers, first, second)
 	if err == nil {
 		err = p.begin(pair)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("add pair %s: %w", cfg.Name, err), p.remove(pair))
+	}
+	if p.steering == nil {
+		p.steering = pl.steer
 	}
 	p.added++
 	p.pairs = append(p.pairs, pair)
@@ -79,62 +127,106 @@ func (p *Pool) Add(cfg PairConfig) (*Pair, error) {
 }
 
 // newPoller starts the thread of a poller pair on the next CPU of the pool.
-func (p *Pool) newPoller(cfg PairConfig) (*worker, error) {
-	cpu := p.cfg.CPUs[p.added%len(p.cfg.CPUs)]
-	name := fmt.Sprintf("%s/p%d", p.cfg.Name, p.added)
-	w, err := p.newWorker(0, cpu, name, &poller{PollerRule: cfg.Poller.withDefaults()})
+func (p *Pool) newPoller(pair *Pair) (*worker, error) {
+	cpu := p.cfg.CPUs[pair.index%len(p.cfg.CPUs)]
+	name := fmt.Sprintf("%s/p%d", p.cfg.Name, pair.index)
+	w, err := p.newWorker(len(p.workers), cpu, name, &poller{PollerRule: pair.rule.withDefaults()})
 	if err != nil {
 		return nil, err
 	}
-	w.spins = true
-	p.pollers++
+	w.spins, w.portID = true, p.pollerID()
+	p.pollers[w.portID] = w
 	p.reserveThreads()
 	if err := w.start(p.cfg.Sched); err != nil {
-		p.pollers--
+		delete(p.pollers, w.portID)
 		return nil, errors.Join(err, w.wait.Close())
 	}
 	return w, nil
 }
 
+// pollerID returns the lowest ID that no worker has: what ports keep per worker is then used again.
+func (p *Pool) pollerID() int {
+	id := len(p.workers)
+	for p.pollers[id] != nil {
+		id++
+	}
+	return id
+}
+
+// stopPoller ends newPoller.
+func (p *Pool) stopPoller(w *worker) error {
+	delete(p.pollers, w.portID)
+	return w.stop()
+}
+
 // open makes both lanes and opens their ports, each on the thread that will use it.
-func (p *Pool) open(pair *Pair, cfg *PairConfig, workers []*worker, first, second *worker) error {
-	pair.AB = &Lane{reader: first, txs: make([]port.Tx, len(workers)), cells: make([]cell, len(workers))}
-	pair.BA = &Lane{reader: second, txs: make([]port.Tx, len(workers)), cells: make([]cell, len(workers))}
-	if cfg.Mode == Fanned && len(workers) > 1 { // with one worker every bucket is its own
-		pair.AB.steer, pair.BA.steer = cfg.Steering, cfg.Steering
+func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
+	n := len(p.workers) + 1
+	newLane := func(from, to port.Opener, reader *worker) *Lane {
+		l := &Lane{from: from, to: to, txs: make([]port.Tx, n), cells: make([]cell, n)}
+		l.reader.Store(reader)
+		if pl.steer != nil {
+			l.steer, l.buckets = pl.steer, make([]bucket, pl.steer.table.Size())
+			for i := range l.buckets {
+				k := int32(pl.steer.table.Worker(i))
+				l.buckets[i] = bucket{worker: k, want: k}
+			}
+		}
+		return l
 	}
-	if cfg.Mode != Fanned {
-		workers = []*worker{first}
-	}
-	for _, l := range []struct {
-		*Lane
-		from, to port.Opener
-	}{{pair.AB, cfg.A, cfg.B}, {pair.BA, cfg.B, cfg.A}} {
-		err := l.reader.do(func() (err error) {
-			l.rx, err = l.from.OpenRx(port.Worker{ID: l.reader.id, Arena: l.reader.arena})
+	pair.AB, pair.BA = newLane(cfg.A, cfg.B, pl.first), newLane(cfg.B, cfg.A, pl.second)
+	for _, l := range pair.lanes() {
+		r := l.reader.Load()
+		l.arena = r.arena.View()
+		err := r.do(func() (err error) {
+			l.rx, err = l.from.OpenRx(port.Worker{ID: r.portID, Arena: l.arena})
 			return err
 		})
+		if err == nil {
+			err = l.openTxs(pl.senders)
+		}
 		if err != nil {
 			return err
-		}
-		for _, w := range workers {
-			err := w.do(func() (err error) {
-				l.txs[w.id], err = l.to.OpenTx(port.Worker{ID: w.id, Arena: w.arena})
-				return err
-			})
-			if err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
+// openTxs opens the transmitting halves that senders need and don't have yet.
+func (l *Lane) openTxs(senders []*worker) error {
+	for _, w := range senders {
+		if l.txs[w.id] != nil {
+			continue
+		}
+		err := w.do(func() (err error) {
+			l.txs[w.id], err = l.to.OpenTx(port.Worker{ID: w.portID, Arena: w.arena})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeTxs closes the transmitting halves of workers that are not among senders.
+func (l *Lane) closeTxs(workers, senders []*worker) error {
+	var errs []error
+	for _, w := range workers {
+		if tx := l.txs[w.id]; tx != nil && !slices.Contains(senders, w) {
+			errs = append(errs, w.do(tx.Close))
+			l.txs[w.id] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // begin lets the readers start.
 func (p *Pool) begin(pair *Pair) error {
-	for _, l := range []*Lane{pair.AB, pair.BA} {
+	for _, l := range pair.lanes() {
 		p.enter(l)
-		if err := l.reader.do(func() error { return l.reader.attach(l) }); err != nil {
+		w := l.reader.Load()
+		if err := w.do(func() error { return w.attach(l) }); err != nil {
 			p.leave(l)
 			return err
 		}
@@ -157,14 +249,11 @@ func (p *Pool) Remove(pair *Pair) error {
 func (p *Pool) remove(pair *Pair) error {
 	p.pairs = slices.DeleteFunc(p.pairs, func(q *Pair) bool { return q == pair })
 	var errs []error
-	for _, l := range []*Lane{pair.AB, pair.BA} {
-		if l != nil {
-			errs = append(errs, p.end(l, pair.own))
-		}
+	for _, l := range pair.lanes() {
+		errs = append(errs, p.end(l, pair.own))
 	}
 	if pair.own != nil {
-		errs = append(errs, pair.own.stop())
-		p.pollers--
+		errs = append(errs, p.stopPoller(pair.own))
 	}
 	return errors.Join(errs...)
 }
@@ -177,21 +266,18 @@ func (p *Pool) end(l *Lane, own *worker) error {
 	if own != nil {
 		workers = []*worker{own}
 	}
+	r := l.reader.Load()
 	if l.attached {
-		errs = append(errs, l.reader.do(func() error { return l.reader.detach(l) }))
+		errs = append(errs, r.do(func() error { return r.detach(l) }))
 		for _, w := range workers {
 			errs = append(errs, w.do(func() error { w.drainAll(); return nil }))
 		}
 		p.leave(l)
 		l.attached = false
 	}
-	for i, tx := range l.txs {
-		if tx != nil {
-			errs = append(errs, workers[i].do(tx.Close))
-		}
-	}
+	errs = append(errs, l.closeTxs(workers, nil))
 	if l.rx != nil {
-		errs = append(errs, l.reader.do(l.rx.Close))
+		errs = append(errs, r.do(l.rx.Close))
 	}
 	return errors.Join(errs...)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/epair-net/epair/internal/wake"
 )
@@ -30,11 +31,15 @@ type Pool struct {
 	workers []*worker
 	lanes   atomic.Pointer[[]*Lane] // by Lane.id; replaced, never changed
 
-	mu      sync.Mutex // serialises Add, Remove and Close
-	pairs   []*Pair
-	added   int // pairs ever added: spreads them over the workers
-	pollers int
-	closed  bool
+	mu       sync.Mutex // serialises all changes
+	pairs    []*Pair
+	added    int             // pairs ever added
+	pollers  map[int]*worker // by their ID for ports
+	steering *Steering       // what was last set for all; before, that of the first pair
+	closed   bool
+
+	giveUp time.Duration // of changes
+	fence  fenceStats
 }
 
 // NewPool starts a worker on each CPU of cfg.
@@ -48,7 +53,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	if cfg.Name == "" {
 		cfg.Name = "epair"
 	}
-	p := &Pool{cfg: cfg}
+	p := &Pool{cfg: cfg, pollers: map[int]*worker{}, giveUp: giveUp}
 	p.lanes.Store(&[]*Lane{})
 	for i, cpu := range cfg.CPUs {
 		w, err := p.newWorker(i, cpu, fmt.Sprintf("%s/w%d", cfg.Name, i), &sleeper{})
@@ -75,7 +80,7 @@ func (p *Pool) newWorker(id, cpu int, name string, idle idleRule) (*worker, erro
 		return nil, fmt.Errorf("start worker %s: %w", name, err)
 	}
 	return &worker{
-		id: id, cpu: cpu, name: name, idle: idle, wait: wait, done: make(chan struct{}),
+		id: id, portID: id, cpu: cpu, name: name, idle: idle, wait: wait, done: make(chan struct{}),
 		lanes: func() []*Lane { return *p.lanes.Load() },
 	}, nil
 }
@@ -98,7 +103,7 @@ func (p *Pool) connect() error {
 // more goroutines beside them: the API and the collector must not wait for
 // a worker that spins.
 func (p *Pool) reserveThreads() {
-	if n := len(p.workers) + p.pollers + 2; n > runtime.GOMAXPROCS(0) {
+	if n := len(p.workers) + len(p.pollers) + 2; n > runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(n)
 	}
 }

@@ -45,10 +45,8 @@ func (s Sched) Validate() error {
 
 // setThread names the calling thread, pins it to cpu and sets its policy.
 func setThread(name string, cpu int, s Sched) error {
-	var set unix.CPUSet
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("pin worker to cpu %d: %w (choose one of the CPUs this process may use)", cpu, err)
+	if err := pinThread(cpu); err != nil {
+		return err
 	}
 	comm, err := unix.ByteSliceFromString(name)
 	if err != nil {

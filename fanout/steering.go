@@ -1,6 +1,9 @@
 package fanout
 
 import (
+	"fmt"
+	"reflect"
+
 	"github.com/epair-net/epair/fanout/port"
 	"github.com/epair-net/epair/rss"
 )
@@ -15,12 +18,31 @@ type Steering struct {
 // NewSteering joins a hash and an indirection table.
 func NewSteering(h *rss.Hasher, t *rss.Table) *Steering { return &Steering{h, t} }
 
-// worker hashes f, which came from src, and returns its worker's ID.
-func (s *Steering) worker(src port.Source, f *port.Frame) int {
+// Hasher returns the hash.
+func (s *Steering) Hasher() *rss.Hasher { return s.hasher }
+
+// Table returns the indirection table.
+func (s *Steering) Table() *rss.Table { return s.table }
+
+// sameBuckets tells whether s and o put every frame into the same bucket.
+func (s *Steering) sameBuckets(o *Steering) bool {
+	return s.table.Size() == o.table.Size() &&
+		(s.hasher == o.hasher || reflect.DeepEqual(s.hasher.Config(), o.hasher.Config()))
+}
+
+// check refuses a table that names workers which the pool doesn't have.
+func (s *Steering) check(workers int) error {
+	if n := s.table.Workers(); n > workers {
+		return fmt.Errorf("the table is for %d workers, the pool has %d", n, workers)
+	}
+	return nil
+}
+
+// hash computes the RSS hash of f, which came from src.
+func hash(h *rss.Hasher, src port.Source, f *port.Frame) uint32 {
 	b := src.Bytes(f)
 	if f.Flags&port.VNet != 0 {
 		b = b[port.VNetHdrLen:]
 	}
-	f.Hash = s.hasher.Hash(b)
-	return s.table.Worker(s.table.Bucket(f.Hash))
+	return h.Hash(b)
 }

@@ -24,11 +24,12 @@ const arenaBuffers = 4 * port.MaxBatch
 // worker is one CPU-bound thread. The fields above mail belong to it alone while
 // it runs.
 type worker struct {
-	id    int
-	cpu   int
-	name  string
-	idle  idleRule
-	spins bool // lanes stay active when they are empty: a poller looks again at once
+	id     int // its index in a lane's txs and cells; a poller's is behind the pool's workers
+	portID int // by which ports know it: no two pollers have the same
+	cpu    int
+	name   string
+	idle   idleRule
+	spins  bool // lanes stay active when they are empty: a poller looks again at once
 
 	wait   *wake.Waiter
 	arena  *port.Arena
@@ -46,6 +47,7 @@ type worker struct {
 	touch []bool                    // workers that something was staged for
 	peers []*worker
 	d     delta
+	log   *moveLog // of the change that is under way, or was last
 
 	stopping bool
 	done     chan struct{}
@@ -218,7 +220,7 @@ func (w *worker) attach(l *Lane) error {
 	l.token = int32(t)
 	w.byTok[t] = l
 	if err := w.wait.Add(l.rx.FD(), l.token); err != nil {
-		w.byTok[t] = nil
+		w.byTok[t], l.token = nil, -1
 		return fmt.Errorf("attach port: %w", err)
 	}
 	// What arrived before the descriptor was watched is found by the first Receive.
@@ -228,6 +230,9 @@ func (w *worker) attach(l *Lane) error {
 
 // detach ends attach. It runs on the worker; frames already handed over go on.
 func (w *worker) detach(l *Lane) error {
+	if l.token < 0 {
+		return nil // it couldn't be attached again
+	}
 	w.byTok[l.token] = nil
 	for i, a := range w.active {
 		if a == l {
@@ -235,6 +240,7 @@ func (w *worker) detach(l *Lane) error {
 			break
 		}
 	}
+	l.token, l.active = -1, false
 	if l.gone.Load() {
 		return nil // the kernel may have dropped the watch with the device
 	}
