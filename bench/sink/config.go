@@ -36,4 +36,4 @@ type Result struct {
 }
 
 // SlotTime is the resolution of the timeline.
-const SlotTime = 10 * time.Millisecond
+const SlotTime time.Duration = 1 << 23 // 8.4 ms

@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type counterSinkBucket struct {
+	_    structs.HostLayout
+	Due  uint64
+	Sent uint64
+}
+
 type counterSinkCount struct {
 	_          structs.HostLayout
 	Delivered  uint64

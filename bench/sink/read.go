@@ -23,7 +23,7 @@ func (s *Sink) Reset(run uint16) error {
 		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
 		s.objs.Counts.Put(uint32(0), make([]counterSinkCount, ebpf.MustPossibleCPU())),
 		fill(s.objs.Tracks, make([]counterSinkFlow, s.cfg.Flows), s.cfg.Flows),
-		fill(s.objs.Buckets, make([]uint64, 2*buckets*ebpf.MustPossibleCPU()), 2*buckets),
+		fill(s.objs.Buckets, make([]counterSinkBucket, buckets*ebpf.MustPossibleCPU()), buckets),
 		fill(s.objs.Timeline, make([]uint64, slots*ebpf.MustPossibleCPU()), slots),
 		// Once more: a frame of an earlier run may have been counted meanwhile.
 		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
@@ -85,16 +85,14 @@ func (s *Sink) Read() (Result, error) {
 	if r.Lost, err = s.lost(); err != nil {
 		return Result{}, err
 	}
-	hist, err := sums(s.objs.Buckets, 2*buckets)
+	if r.Latency, r.Network, err = s.histograms(); err != nil {
+		return Result{}, err
+	}
+	line, err := s.timeline()
 	if err != nil {
 		return Result{}, err
 	}
-	r.Latency, r.Network = histogram(hist[:buckets]), histogram(hist[buckets:])
-	line, err := sums(s.objs.Timeline, slots)
-	if err != nil {
-		return Result{}, err
-	}
-	r.Timeline = trim(line)
+	r.Timeline = line
 	return r, nil
 }
 
@@ -110,20 +108,36 @@ func (s *Sink) lost() (lost uint64, err error) {
 	return lost, nil
 }
 
-// sums returns a per-CPU array's n values, added up.
-func sums(m *ebpf.Map, n int) ([]uint64, error) {
+// histograms returns the times from due and from sent.
+func (s *Sink) histograms() (due, sent *hdrhistogram.Histogram, err error) {
 	cpus := ebpf.MustPossibleCPU()
-	values := make([]uint64, n*cpus)
-	if err := all(m, make([]uint32, n), values); err != nil {
+	values := make([]counterSinkBucket, buckets*cpus)
+	if err := all(s.objs.Buckets, make([]uint32, buckets), values); err != nil {
+		return nil, nil, err
+	}
+	due, sent = NewHistogram(), NewHistogram()
+	for i, b := range values {
+		record(due, i/cpus, b.Due)
+		record(sent, i/cpus, b.Sent)
+	}
+	return due, sent, nil
+}
+
+// timeline ends with the last slot in which a frame came.
+func (s *Sink) timeline() ([]uint64, error) {
+	cpus := ebpf.MustPossibleCPU()
+	values := make([]uint64, slots*cpus)
+	if err := all(s.objs.Timeline, make([]uint32, slots), values); err != nil {
 		return nil, err
 	}
-	sum := make([]uint64, n)
-	for i := range sum {
-		for _, v := range values[i*cpus : (i+1)*cpus] {
-			sum[i] += v
+	line, end := make([]uint64, slots), 0
+	for i, n := range values {
+		if n != 0 {
+			line[i/cpus] += n
+			end = i/cpus + 1
 		}
 	}
-	return sum, nil
+	return line[:end], nil
 }
 
 // all reads an array's values; keys has room for them all.
@@ -139,26 +153,14 @@ func all[V any](m *ebpf.Map, keys []uint32, values []V) error {
 	return nil
 }
 
-// trim cuts the slots behind the last arrival off.
-func trim(line []uint64) []uint64 {
-	for len(line) > 0 && line[len(line)-1] == 0 {
-		line = line[:len(line)-1]
-	}
-	return line
-}
-
 // NewHistogram holds what sinks measure: 1 ns to 5 minutes with three digits, of which the sink fills in two.
 func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(5*time.Minute), 3) }
 
-func histogram(counts []uint64) *hdrhistogram.Histogram {
-	h := NewHistogram()
-	for i, n := range counts {
-		if n != 0 {
-			// No error: middle is below the histogram's highest value for every bucket.
-			_ = h.RecordValues(min(middle(i), h.HighestTrackableValue()), int64(n))
-		}
+func record(h *hdrhistogram.Histogram, bucket int, n uint64) {
+	if n != 0 {
+		// No error: no bucket's middle is outside the histogram.
+		_ = h.RecordValues(middle(bucket), int64(n))
 	}
-	return h
 }
 
 // middle is the value that stands for a bucket.

@@ -12,7 +12,7 @@ enum {
 	STEPS = 7,   /* bits behind a value's highest one that tell buckets apart */
 	BUCKETS = 4096,
 	SLOTS = 8192,
-	SLOT_NS = 10000000,
+	SLOT_SHIFT = 23, /* 8.4 ms */
 	GAP_NS = 2000, /* resolution of the longest gap: the shared time is written no more often */
 };
 
@@ -58,12 +58,16 @@ struct {
 	__type(value, struct sink_count);
 } counts SEC(".maps");
 
-/* Two histograms behind each other: from due, and from sent. */
+/* Frames by the time since they were due, and by that since they were sent: mostly it's the same bucket. */
+struct sink_bucket {
+	__u64 due, sent;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 * BUCKETS);
+	__uint(max_entries, BUCKETS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct sink_bucket);
 } buckets SEC(".maps");
 
 struct {
@@ -142,17 +146,26 @@ static __always_inline __u32 bucket(__u64 v)
 	return i < BUCKETS ? i : BUCKETS - 1;
 }
 
-static __always_inline void tally(__u32 key, void *map)
+static __always_inline void tally(__u64 latency, __u32 late)
 {
-	__u64 *n = bpf_map_lookup_elem(map, &key);
+	__u32 due = bucket(latency), sent = due;
+	struct sink_bucket *b = bpf_map_lookup_elem(&buckets, &due);
 
-	if (n)
-		++*n;
+	if (!b)
+		return;
+	b->due++;
+	if (late)
+		sent = bucket(latency > late ? latency - late : 0);
+	if (sent != due)
+		b = bpf_map_lookup_elem(&buckets, &sent);
+	if (b)
+		b->sent++;
 }
 
 static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c, __u64 now)
 {
-	__u64 last = *(volatile __u64 *)&sh->last, origin = *(volatile __u64 *)&sh->origin, slot;
+	__u64 last = *(volatile __u64 *)&sh->last, origin = *(volatile __u64 *)&sh->origin, *n;
+	__u32 slot;
 
 	if (!c->first)
 		c->first = now;
@@ -167,8 +180,11 @@ static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c,
 		if (!origin)
 			origin = now;
 	}
-	slot = now > origin ? (now - origin) / SLOT_NS : 0;
-	tally(slot < SLOTS ? slot : SLOTS - 1, &timeline);
+	slot = now > origin ? (now - origin) >> SLOT_SHIFT : 0;
+	slot = slot < SLOTS ? slot : SLOTS - 1;
+	n = bpf_map_lookup_elem(&timeline, &slot);
+	if (n)
+		++*n;
 }
 
 static __always_inline void count(const struct wire_frame *f, __u32 len)
@@ -176,7 +192,7 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 	__u32 zero = 0;
 	struct sink_shared *sh = bpf_map_lookup_elem(&shared, &zero);
 	struct sink_count *c = bpf_map_lookup_elem(&counts, &zero);
-	__u64 now = bpf_ktime_get_ns(), latency;
+	__u64 now = bpf_ktime_get_ns();
 
 	if (!sh || !c)
 		return;
@@ -186,9 +202,7 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 	}
 	c->delivered++;
 	track(c, f->flow, f->seq, len);
-	latency = now > f->due ? now - f->due : 0;
-	tally(bucket(latency), &buckets);
-	tally(BUCKETS + bucket(latency > f->late ? latency - f->late : 0), &buckets);
+	tally(now > f->due ? now - f->due : 0, f->late);
 	clocks(sh, c, now);
 }
 
