@@ -18,6 +18,8 @@ type Policy struct {
 	rss *bpf.RSS
 	cpu *bpf.Table // bucket → slot: CPU number + 1
 
+	shared shared
+
 	mu    sync.Mutex
 	table *rss.Table
 	cpus  []int
@@ -76,4 +78,6 @@ func (p *Policy) SetTable(t *rss.Table, cpus []int) error {
 func (p *Policy) SetHasher(h *rss.Hasher) error { return p.rss.SetHasher(h) }
 
 // Close gives the maps up; programs that are loaded keep them. It is idempotent.
-func (p *Policy) Close() error { return errors.Join(p.cpu.Close(), p.rss.Close()) }
+func (p *Policy) Close() error {
+	return errors.Join(append(p.shared.close(), p.cpu.Close(), p.rss.Close())...)
+}
