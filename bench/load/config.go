@@ -64,8 +64,13 @@ func (c *Config) check() error {
 	if len(c.CPUs) == 0 {
 		fail("no cpu to generate on")
 	}
-	if slices.Min(append(c.CPUs, 0)) < 0 {
-		fail("cpu %d: negative", slices.Min(c.CPUs))
+	for i, cpu := range c.CPUs {
+		if cpu < 0 {
+			fail("cpu %d: negative", cpu)
+		}
+		if slices.Contains(c.CPUs[:i], cpu) {
+			fail("cpu %d: named twice", cpu)
+		}
 	}
 	if c.Flows < len(c.CPUs) || c.Flows > wire.MaxFlow {
 		fail("%d flows: outside %d (one a generator) to %d", c.Flows, len(c.CPUs), wire.MaxFlow)
@@ -75,8 +80,8 @@ func (c *Config) check() error {
 			errs = append(errs, err)
 		}
 	}
-	if c.Rate < 0 || c.Rate > maxRate {
-		fail("rate %g: outside 0 to %g frames a second", c.Rate, float64(maxRate))
+	if err := checkRate(c.Rate); err != nil {
+		errs = append(errs, err)
 	}
 	if c.Burst < 0 {
 		fail("burst %s: negative", c.Burst)
@@ -85,6 +90,13 @@ func (c *Config) check() error {
 		return fmt.Errorf("create load: %w", err)
 	}
 	return nil
+}
+
+func checkRate(pps float64) error {
+	if pps >= 0 && pps <= maxRate {
+		return nil
+	}
+	return fmt.Errorf("rate %g: outside 0 to %g frames a second", pps, float64(maxRate))
 }
 
 // maxRate is beyond what any machine's memory carries.

@@ -59,6 +59,9 @@ func New(cfg Config) (g *Gen, err error) {
 
 // load runs in the namespace of the interface: that is where the kernel looks indices up.
 func (g *Gen) load(headers []wire.Header) error {
+	if _, err := netlink.LinkByIndex(g.cfg.Ifindex); err != nil {
+		return fmt.Errorf("find interface %d: %w", g.cfg.Ifindex, err)
+	}
 	n := len(g.cfg.CPUs)
 	for i, cpu := range g.cfg.CPUs {
 		first, end := i*len(headers)/n, (i+1)*len(headers)/n
@@ -126,6 +129,18 @@ func flag(b bool) uint32 {
 
 // Config returns what the load was made from.
 func (g *Gen) Config() Config { return g.cfg }
+
+// SetRate changes the rate of runs to come.
+func (g *Gen) SetRate(pps float64) error {
+	if err := checkRate(pps); err != nil {
+		return fmt.Errorf("set load: %w", err)
+	}
+	g.cfg.Rate = pps
+	for _, c := range g.cpus {
+		c.rate = pps / float64(len(g.cpus))
+	}
+	return nil
+}
 
 // Close ends the load. Nothing stays behind. It is idempotent.
 func (g *Gen) Close() error {
