@@ -143,15 +143,24 @@ type Opener interface {
 
 // Spreader is an Opener whose frames the kernel can spread over several receiving
 // halves, by the pool's own hash and table: half i, the i-th that was opened, gets the frames
-// of worker i's buckets.
-//
-// The order of a flow rests on this: its frames come to one half only, ever. What the kernel
-// puts elsewhere, while the interface goes down or up and its halves leave and come back one
-// by one, has lost its place: who received it drops it (RxMisplaced) instead of handing it on.
+// of worker i's buckets. A flow is then received by one half only, as without it.
 type Spreader interface {
 	Opener
 	// Spread says that OpenRx will be called n times, once for each of the workers 0 … n-1 in turn,
-	// before any of these halves is used. It holds until all of them are closed. false: there will be
-	// one half, as without the call, and the worker that has it hands frames over.
-	Spread(n int) bool
+	// before any of these halves is used. It holds until all of them are closed.
+	Spread(n int) Spreading
 }
+
+// Spreading says what a frame is that another half than its flow's receives.
+type Spreading uint8
+
+const (
+	// Single: there will be one half, as without Spread.
+	Single Spreading = iota
+	// Strict: the kernel places all frames, but any may be misplaced while the interface goes
+	// down or up. Those have lost their place in their flow: they are to be dropped (RxMisplaced).
+	Strict
+	// Loose: the kernel places the frames whose sender left that to it. Another sender's flow can come
+	// to another half, and stays there: it is to be handed over.
+	Loose
+)

@@ -11,7 +11,7 @@ package packet
 //	interface down, up   each leaves and comes back, in the order of creation
 //	                     (packet_notifier walks the namespace's list), so it ends the same. What
 //	                     comes in between, moments in which the link hardly carries
-//	                     anything, may go anywhere: port.Spreader says what its receiver does
+//	                     anything, may go anywhere, and is lost: port.Strict
 //	ring replaced        the socket leaves and joins at the end (packet_set_ring). Then the
 //	                     interface is taken down and up (Rx.rejoin)
 //
@@ -45,12 +45,12 @@ type group struct {
 }
 
 // Spread implements port.Spreader.
-func (e *End) Spread(n int) bool {
+func (e *End) Spread(n int) port.Spreading {
 	if e.Attach == nil || n < 2 {
-		return false
+		return port.Single
 	}
 	e.group.size = n
-	return true
+	return port.Strict
 }
 
 // openSpread opens the next half of the group. The slots of the end are shared out among them.

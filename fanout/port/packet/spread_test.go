@@ -53,7 +53,7 @@ func (w *world) spread(s *Senders, v *porttest.Veth, slots int, attach func(int)
 // halves opens n halves of an end.
 func halves(t testing.TB, e *End, n int, w port.Worker) (rxs []*Rx) {
 	t.Helper()
-	if !e.Spread(n) {
+	if e.Spread(n) != port.Strict {
 		t.Fatal("frames aren't spread")
 	}
 	for range n {
@@ -157,7 +157,7 @@ func TestSpread(t *testing.T) {
 	}
 	alone := *e
 	alone.Attach = nil
-	if alone.Spread(2) || e.Spread(1) {
+	if alone.Spread(2) != port.Single || e.Spread(1) != port.Single {
 		t.Error("spread without a program, or over one half")
 	}
 	rx, err := e.OpenRx(w.worker())

@@ -22,7 +22,7 @@ const halfShift = 28
 // OpenSpread opens n receiving halves of an end for w and joins them.
 func OpenSpread(t testing.TB, o port.Spreader, n int, w port.Worker) port.Rx {
 	t.Helper()
-	if !o.Spread(n) {
+	if o.Spread(n) == port.Single {
 		t.Fatal("the end doesn't spread its frames")
 	}
 	j := &joined{}

@@ -35,7 +35,14 @@ func newRig(t *testing.T, mtu int) *porttest.Rig {
 func newRigEnd(t *testing.T, arena *port.Arena, mtu int) (e porttest.End) {
 	t.Helper()
 	d := newTAP(t, "tap0", mtu)
+	e = d.rigEnd(t)
 	e.Rx, e.Tx = d.open(t, port.Worker{Arena: arena}, mtu)
+	return e
+}
+
+// rigEnd is the end's world, without a port.
+func (d *device) rigEnd(t *testing.T) (e porttest.End) {
+	t.Helper()
 	e.Far = lossyFar{d.far(t)}
 	e.SetLink = func(up bool) error { return porttest.SetLink(d.ns, d.name, up) }
 	e.Delete = func() error { return porttest.DeleteLink(d.ns, d.name) }

@@ -22,33 +22,38 @@ func queueInfo(fd int) (*unix.Ifreq, error) {
 	return req, nil
 }
 
-// dropped returns the device's tx_dropped: frames that its stack sent and that found the
-// ring of the queue full (tun_net_xmit).
+// state is what a port asks of its device.
+type state struct {
+	dropped uint64 // tx_dropped: frames that its stack sent and that found a queue's ring full (tun_net_xmit)
+	mtu     int
+}
+
+// readLink asks the kernel for the device of a queue, which takes tens of microseconds.
 //
 // The way there leads from the queue each time: the device may have been renamed or
 // moved, and a socket kept in its namespace would keep the namespace alive.
-func dropped(fd int) (n uint64, err error) {
+func readLink(fd int) (d state, err error) {
 	req, err := queueInfo(fd)
 	if err != nil {
-		return 0, err
+		return d, err
 	}
 	ns, err := unix.IoctlRetInt(fd, unix.TUNGETDEVNETNS)
 	if err != nil {
-		return 0, fmt.Errorf("find namespace of %s: %w", req.Name(), err)
+		return d, fmt.Errorf("find namespace of %s: %w", req.Name(), err)
 	}
 	defer func() { err = errors.Join(err, unix.Close(ns)) }()
 	err = netns.Do(ns, func() error {
-		link, err := netlink.LinkByName(req.Name())
+		l, err := netlink.LinkByName(req.Name())
 		if err != nil {
 			return err
 		}
-		n = link.Attrs().Statistics.TxDropped
+		d = state{l.Attrs().Statistics.TxDropped, l.Attrs().MTU}
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read counters of %s: %w", req.Name(), err)
+		return d, fmt.Errorf("read counters and mtu of %s: %w", req.Name(), err)
 	}
-	return n, nil
+	return d, nil
 }
 
 func dup(fd int) (int, error) {

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -16,15 +17,19 @@ const lead = 20
 
 // Rx reads a queue. It implements port.Rx.
 type Rx struct {
-	fd    int
-	arena *port.Arena
+	fd     int
+	arena  *port.Arena
+	limit  *atomic.Uint32 // End.limit
+	spread *spread        // of the end's halves, if there are several
+	counts bool           // what the device drops is told by this half: the first of its end
 
 	truncated atomic.Uint64 // written by the owner
 	invalid   atomic.Uint64 // written by the owner
 
-	mu     sync.Mutex // guards what follows, for Stats and Close
-	base   uint64     // the device's tx_dropped when the port was opened
-	missed uint64     // what it has grown by since
+	mu        sync.Mutex // guards what follows, for Stats and Close
+	base      uint64     // the device's tx_dropped when the port was opened
+	missed    uint64     // what it has grown by since
+	misplaced uint64     // frames that were in the queue before the end was spread
 }
 
 var _ port.Rx = (*Rx)(nil)
@@ -99,8 +104,8 @@ func (r *Rx) Release(_ int, b []port.Frame) {
 	}
 }
 
-// Stats reports frames that found the queue's ring full as port.RxRingFull. It asks
-// the kernel, which takes tens of microseconds.
+// Stats reports frames that found a queue's ring full as port.RxRingFull. It asks
+// the kernel, which takes tens of microseconds, and takes notice of the device's MTU.
 func (r *Rx) Stats() port.RxStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,14 +114,19 @@ func (r *Rx) Stats() port.RxStats {
 	s.Drops[port.RxRingFull] = r.missed
 	s.Drops[port.RxTruncated] = r.truncated.Load()
 	s.Drops[port.RxInvalid] = r.invalid.Load()
+	s.Drops[port.RxMisplaced] = r.misplaced
 	return s
 }
 
 // look asks for the device's count. Of a device that is gone, or is just being renamed,
 // there is none: the last one stays.
 func (r *Rx) look() {
-	if n, err := dropped(r.fd); err == nil && n >= r.base {
-		r.missed = n - r.base
+	if !r.counts {
+		return
+	}
+	if d, err := readLink(r.fd); err == nil && d.dropped >= r.base {
+		r.missed = d.dropped - r.base
+		setLimit(r.limit, d.mtu)
 	}
 }
 
@@ -124,6 +134,13 @@ func (r *Rx) look() {
 func (r *Rx) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.fd < 0 {
+		return nil
+	}
 	r.look()
-	return closeOnce(&r.fd)
+	var err error
+	if r.spread != nil {
+		err = r.spread.leave(r)
+	}
+	return errors.Join(err, closeOnce(&r.fd))
 }

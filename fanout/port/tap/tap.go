@@ -32,73 +32,90 @@ import (
 // TUNGETIFF uses its bit to say that there is no filter (IFF_NOFILTER, linux/if_tun.h).
 const kind = unix.IFF_TAP | unix.IFF_VNET_HDR
 
-// End is one TAP queue, from which ports are opened. It implements port.Opener.
+// End is one TAP, from whose queues ports are opened. It implements port.Spreader.
 //
-// Concurrency contract: SetMTU may be called from any goroutine, the rest from one at a time.
+// Concurrency contract: one goroutine at a time.
 type End struct {
-	fd       int
-	maxFrame atomic.Uint32 // longest frame without segmentation; written by SetMTU, read by each Tx
+	fd     int // the first queue
+	limit  atomic.Uint32
+	spread spread
 }
 
-var _ port.Opener = (*End)(nil)
+var _ port.Spreader = (*End)(nil)
 
-// New returns the end whose queue is fd: a non-blocking descriptor of a TAP
+// New returns the end whose first queue is fd: a non-blocking descriptor of a TAP
 // device opened with IFF_TAP|IFF_NO_PI|IFF_VNET_HDR. mtu is the device's.
 //
 // borrowed: fd stays the caller's, who closes it after the last port was opened. Each
 // port has a duplicate of its own, so the device lives until all are closed.
 func New(fd, mtu int) (*End, error) {
-	req, err := queueInfo(fd)
-	if err != nil {
-		return nil, fmt.Errorf("use tap queue: %w (open it with TUNSETIFF)", err)
-	}
-	if got := int(req.Uint16()); got&kind != kind {
-		return nil, fmt.Errorf("use tap queue of %s: flags %#x (open it with IFF_TAP|IFF_NO_PI|IFF_VNET_HDR)", req.Name(), got)
-	}
-	n, err := unix.IoctlGetInt(fd, unix.TUNGETVNETHDRSZ)
-	if err != nil {
-		return nil, fmt.Errorf("use tap queue of %s: read header size: %w", req.Name(), err)
-	}
-	if n != port.VNetHdrLen {
-		return nil, fmt.Errorf("use tap queue of %s: virtio_net_hdr of %d bytes (set TUNSETVNETHDRSZ to %d)", req.Name(), n, port.VNetHdrLen)
-	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	if err != nil {
-		return nil, fmt.Errorf("use tap queue of %s: %w", req.Name(), err)
-	}
-	if flags&unix.O_NONBLOCK == 0 {
-		return nil, fmt.Errorf("use tap queue of %s: it blocks (set O_NONBLOCK)", req.Name())
+	if err := checkQueue(fd, 0); err != nil {
+		return nil, fmt.Errorf("use tap queue: %w", err)
 	}
 	e := &End{fd: fd}
-	e.SetMTU(mtu)
+	setLimit(&e.limit, mtu)
 	return e, nil
 }
 
-// SetMTU tells that the device's MTU has changed.
-//
-// A TAP takes frames of any length from its descriptor, where a veth drops those
-// that is_skb_forwardable (net/core/dev.h) finds too long for the receiving
-// device: so the Tx does that.
-func (e *End) SetMTU(mtu int) { e.maxFrame.Store(uint32(mtu + ethHdrLen + vlanLen)) }
-
-// OpenRx opens the queue's only reader.
-func (e *End) OpenRx(w port.Worker) (port.Rx, error) {
-	fd, err := dup(e.fd)
+// checkQueue tells what is wrong with a queue, which must have the flags of kind and these.
+func checkQueue(fd int, more int) error {
+	req, err := queueInfo(fd)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("%w (open it with TUNSETIFF)", err)
 	}
-	r := &Rx{fd: fd, arena: w.Arena}
-	if r.base, err = dropped(fd); err != nil {
-		return nil, fmt.Errorf("open tap receiver: %w", closing(fd, err))
+	if got := int(req.Uint16()); got&(kind|more) != kind|more {
+		return fmt.Errorf("%s has flags %#x (open it with IFF_TAP|IFF_NO_PI|IFF_VNET_HDR; all but the first with IFF_MULTI_QUEUE, and detach them)", req.Name(), got)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TUNGETVNETHDRSZ)
+	if err != nil {
+		return fmt.Errorf("read header size of %s: %w", req.Name(), err)
+	}
+	if n != port.VNetHdrLen {
+		return fmt.Errorf("%s has a virtio_net_hdr of %d bytes (set TUNSETVNETHDRSZ to %d)", req.Name(), n, port.VNetHdrLen)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", req.Name(), err)
+	}
+	if flags&unix.O_NONBLOCK == 0 {
+		return fmt.Errorf("%s blocks (set O_NONBLOCK)", req.Name())
+	}
+	return nil
+}
+
+// OpenRx opens the reader of the first queue; after Spread, that of the next.
+func (e *End) OpenRx(w port.Worker) (port.Rx, error) {
+	open := e.openRx
+	if e.spread.size > 0 {
+		open = e.openSpread
+	}
+	r, err := open(w)
+	if err != nil {
+		return nil, fmt.Errorf("open tap receiver: %w", err)
 	}
 	return r, nil
 }
 
-// OpenTx opens a writer for one worker.
+func (e *End) openRx(w port.Worker) (*Rx, error) {
+	fd, err := dup(e.fd)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rx{fd: fd, arena: w.Arena, limit: &e.limit, counts: true}
+	d, err := readLink(fd)
+	if err != nil {
+		return nil, closing(fd, err)
+	}
+	r.base = d.dropped
+	setLimit(r.limit, d.mtu)
+	return r, nil
+}
+
+// OpenTx opens a writer for one worker. All write to the first queue, which is always attached.
 func (e *End) OpenTx(w port.Worker) (port.Tx, error) {
 	fd, err := dup(e.fd)
 	if err != nil {
 		return nil, err
 	}
-	return newTx(fd, w.ID, &e.maxFrame), nil
+	return newTx(fd, w.ID, &e.limit), nil
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -132,26 +133,50 @@ func sendHeader(t *testing.T, tx port.Tx, far *porttest.PacketFar, frame []byte,
 	}
 }
 
-// A new MTU counts from the next batch on, whoever sends it.
-func TestSetMTU(t *testing.T) {
+// The device's MTU counts as it is now: a larger one at once, a smaller one when the counters
+// were read, whichever worker sends.
+func TestMTUChanges(t *testing.T) {
 	d := newTAP(t, "tap0", 1500)
 	e, err := New(d.fd, 1500)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := e.OpenTx(port.Worker{})
+	rx, err := e.OpenRx(port.Worker{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Close()
+	defer rx.Close()
+	var txs [2]port.Tx
+	for i := range txs {
+		if txs[i], err = e.OpenTx(port.Worker{ID: i}); err != nil {
+			t.Fatal(err)
+		}
+		defer txs[i].Close()
+	}
 	src := porttest.NewSource(numbered(0, 1, 9014))
-	for _, c := range []struct{ mtu, left int }{{1500, 0}, {9000, 1}, {8995, 0}, {8996, 1}} {
-		e.SetMTU(c.mtu)
+	for i, c := range []struct{ mtu, left int }{{1500, 0}, {9000, 1}, {8995, 0}, {8996, 1}, {1500, 0}, {9500, 1}} {
+		setMTU(t, d.ns, d.name, c.mtu)
+		if c.left == 0 {
+			rx.Stats()
+		}
+		tx := txs[i%2].(*Tx)
+		tx.asked = time.Time{} // as if it was long ago
 		var got port.Tally
 		tx.Send(src, src.Frames(), &got)
 		if int(got.Frames) != c.left || int(got.Drops[port.TxMTU]) != 1-c.left {
 			t.Errorf("mtu %d: %+v, want %d sent", c.mtu, got, c.left)
 		}
+	}
+	// Nobody is asked again for each frame.
+	setMTU(t, d.ns, d.name, 1500)
+	rx.Stats()
+	tx := txs[0].(*Tx)
+	asked := time.Now()
+	tx.asked = asked
+	var got port.Tally
+	tx.Send(src, src.Frames(), &got)
+	if tx.asked != asked && time.Since(asked) < askEvery || got.Drops[port.TxMTU] != 1 {
+		t.Errorf("asked again after %v: %+v", time.Since(asked), got)
 	}
 }
 

@@ -19,19 +19,35 @@ const offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_
 // device is a TAP in a namespace of its own.
 type device struct {
 	fd   int
+	more []int // further queues, detached
 	ns   *porttest.NS
 	name string
 }
 
 // newTAP makes a TAP. An open queue holds the namespace it was opened in (sk_alloc in
 // tun_chr_open), so it is opened in one and the device moved to another, which then can be deleted.
-func newTAP(t testing.TB, name string, mtu int) *device {
+func newTAP(t testing.TB, name string, mtu int) *device { return newQueues(t, name, mtu, 1) }
+
+// newQueues makes one of several queues.
+func newQueues(t testing.TB, name string, mtu, queues int) *device {
 	t.Helper()
 	d := &device{ns: porttest.NewNS(t), name: name}
 	birth := porttest.NewNS(t)
 	err := birth.Do(func() (err error) {
-		if d.fd, err = openQueue(name, kind|unix.IFF_NO_PI|unix.IFF_MULTI_QUEUE, port.VNetHdrLen); err != nil {
+		const flags = kind | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE
+		if d.fd, err = openQueue(name, flags, port.VNetHdrLen); err != nil {
 			return err
+		}
+		for range queues - 1 {
+			fd, err := openQueue(name, flags, port.VNetHdrLen)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { closeOnce(&fd) })
+			if err := setQueue(fd, unix.IFF_DETACH_QUEUE); err != nil {
+				return err
+			}
+			d.more = append(d.more, fd)
 		}
 		l, err := netlink.LinkByName(name)
 		if err != nil {
