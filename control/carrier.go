@@ -49,7 +49,8 @@ func (c *userCarrier) close() error {
 }
 
 func (c *userCarrier) setMode(mode string) error {
-	return fmt.Errorf("set mode %s: the user datapath can't change it while it runs (delete the pair and add it again)", mode)
+	_, err := c.pool.SetMode(c.lanes, fanout.Mode(mode))
+	return err
 }
 
 func (c *userCarrier) answer(a *Pair) {
@@ -57,7 +58,7 @@ func (c *userCarrier) answer(a *Pair) {
 	a.AB, a.BA = answerLedger(&ab), answerLedger(&ba)
 	a.Workers = []int{c.lanes.AB.Reader(), c.lanes.BA.Reader()}
 	a.A.Port, a.B.Port = c.ports.kind[0], c.ports.kind[1]
-	if c.lanes.Mode == fanout.Fanned {
+	if c.lanes.CurrentMode() == fanout.Fanned {
 		a.Steer = "user"
 	}
 }

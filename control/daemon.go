@@ -61,7 +61,7 @@ func Start(ctx context.Context, cfg *epair.Config) (*Daemon, error) {
 
 func (d *Daemon) start(ctx context.Context) (err error) {
 	// Each worker sends by a queue of its own.
-	if d.env, err = epair.NewEnv(epair.EnvConfig{Queues: len(d.cpus)}); err != nil {
+	if d.env, err = epair.NewEnv(epair.EnvConfig{Queues: senders(len(d.cpus))}); err != nil {
 		return err
 	}
 	d.pool, err = fanout.NewPool(fanout.Config{

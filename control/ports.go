@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout/port"
@@ -20,6 +21,8 @@ const jumboMTU = 1800
 type ports struct {
 	workers int
 	jumbo   bool
+
+	mu      sync.Mutex
 	senders map[int]*packet.Senders // by namespace descriptor, for the pool's workers
 }
 
@@ -124,27 +127,55 @@ func (p *ports) openPacket(pp *pairPorts, e *epair.End, cfg *epair.PairConfig) (
 		return nil, err
 	}
 	ns := e.NetnsFD()
-	s := p.senders[ns]
-	if cfg.Mode == "poller" || dev {
-		// A poller's worker is not the pool's, and a dev end's namespace may go with the pair.
-		s = p.newSenders(ns, dev)
-		pp.closers = append(pp.closers, s)
-	} else if s == nil {
-		s = p.newSenders(ns, false)
-		p.senders[ns] = s
+	own := p.newSenders(ns, dev)
+	pp.closers = append(pp.closers, own)
+	shared := own // a dev end's namespace may go with the pair
+	if !dev {
+		shared = p.shared(ns)
 	}
-	return &packet.End{
-		RxConfig: packet.RxConfig{NetNS: ns, Ifindex: e.Ifindex(), Slots: cfg.Ring, Promiscuous: dev},
-		Senders:  s,
+	return &packetEnd{
+		End: &packet.End{
+			RxConfig: packet.RxConfig{NetNS: ns, Ifindex: e.Ifindex(), Slots: cfg.Ring, Promiscuous: dev},
+			Senders:  shared,
+		},
+		own: own, workers: p.workers,
 	}, nil
 }
 
+// shared returns the senders of one namespace that all pairs share.
+func (p *ports) shared(ns int) *packet.Senders {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.senders[ns] == nil {
+		p.senders[ns] = p.newSenders(ns, false)
+	}
+	return p.senders[ns]
+}
+
+// packetEnd is a packet end that workers of the pool send to by the senders that all pairs share,
+// and the pair's poller by one of the pair's own, which goes with it.
+type packetEnd struct {
+	*packet.End
+	own     *packet.Senders
+	workers int // of the pool
+}
+
+// OpenTx returns a Tx of the worker's sender.
+func (e *packetEnd) OpenTx(w port.Worker) (port.Tx, error) {
+	if w.ID < e.workers {
+		return e.End.OpenTx(w)
+	}
+	own := packet.End{RxConfig: e.RxConfig, Senders: e.own}
+	return own.OpenTx(w)
+}
+
+// senders is how many workers may send to an end at a time: those of the pool and, while the mode
+// changes, the pair's poller.
+func senders(workers int) int { return workers + 1 }
+
 // openXDP opens the sockets of the pair's veth ends; nil if it has none.
 func (p *ports) openXDP(ends *epair.Pair) (*xdp.Pair, error) {
-	c := xdp.PairConfig{Workers: 1}
-	if ends.Config().Mode == "pool" {
-		c.Workers = p.workers
-	}
+	c := xdp.PairConfig{Workers: senders(p.workers)}
 	for _, x := range []struct {
 		*epair.End
 		cfg *xdp.EndConfig
