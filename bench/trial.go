@@ -166,6 +166,16 @@ func (t *Trial) Run(ctx context.Context, d time.Duration) (TrialResult, error) {
 	return r, rerr
 }
 
+// Pace returns what a Search tries: trials of d, each at the rate it is told.
+func (t *Trial) Pace(d time.Duration) func(context.Context, float64) (TrialResult, error) {
+	return func(ctx context.Context, pps float64) (TrialResult, error) {
+		if err := t.Gen.SetRate(pps); err != nil {
+			return TrialResult{}, err
+		}
+		return t.Run(ctx, d)
+	}
+}
+
 // drain waits until all that was sent has come, or nothing comes any more.
 func (t *Trial) drain(ctx context.Context, sent uint64) error {
 	quiet := t.Quiet
