@@ -30,8 +30,12 @@ import (
 const (
 	family = "netdev"
 
+	cmdDevGet  = 1
 	cmdNAPIGet = 11
 	cmdNAPISet = 14
+
+	attrDevIfindex     = 1
+	attrDevXDPFeatures = 3
 
 	attrIfindex  = 1
 	attrID       = 2
@@ -193,4 +197,32 @@ func parse(b []byte) (n NAPI, err error) {
 		}
 	}
 	return n, nil
+}
+
+// TakesXDP says whether the device's driver takes frames that an XDP program redirects to it. A veth
+// does while its peer polls: it has GRO on or an XDP program.
+func TakesXDP(d kern.Device) (can bool, err error) {
+	const ndoXmit = 1 << 2 // NETDEV_XDP_ACT_NDO_XMIT
+	err = netns.Do(d.NetNS, func() error {
+		msgs, err := request(cmdDevGet, unix.NLM_F_ACK, attr(attrDevIfindex, uint32(d.Ifindex)))
+		if err != nil {
+			return err
+		}
+		for _, m := range msgs {
+			attrs, err := nl.ParseRouteAttr(m)
+			if err != nil {
+				return err
+			}
+			for _, a := range attrs {
+				if a.Attr.Type == attrDevXDPFeatures && len(a.Value) == 8 {
+					can = binary.NativeEndian.Uint64(a.Value)&ndoXmit != 0
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("read XDP features of %s: %w", d.Name, err)
+	}
+	return can, nil
 }

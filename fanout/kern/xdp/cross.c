@@ -1,0 +1,201 @@
+//go:build ignore
+
+/* The programs of one pair. Frames from a to b (direction 0):
+ *
+ *	inner a ── outer a: epair_in_a ──────────▶ device map ──▶ outer b ── inner b: epair_out_b
+ *	                            └─▶ CPU map: epair_work ─▲
+ *
+ * An end without an inner side has its out program on the way into its device (epair_egress_b). */
+#include "classify.h"
+#include "counters.h"
+#include "meta.h"
+
+/* What becomes of a frame that comes in. Written by Go. */
+enum epair_gate {
+	EPAIR_OPEN,  /* it leaves at once, uncounted by the fence */
+	EPAIR_HASH,  /* it passes the fence, and leaves where its bucket is: at once, or by a worker */
+	EPAIR_SHUT,  /* it is dropped, for what comes behind it may take another way */
+};
+
+volatile __u32 epair_gate;
+volatile __u32 epair_spread; /* EPAIR_HASH: the table says where buckets are; 0: nowhere but here */
+volatile __u32 epair_marks[2][EPAIR_MAX_CPUS]; /* the last marker that came out, by direction and CPU it went by */
+__u32 epair_marked[2];			       /* how many did */
+
+const volatile __u32 epair_ports[2]; /* indices in epair_devs, by direction */
+
+/* By direction and bucket: number of the last frame that went into a worker's queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} epair_last SEC(".maps");
+
+static __always_inline int drop(struct epair_counters *c, enum epair_drop reason)
+{
+	epair_count_drop(c, reason);
+	return XDP_DROP;
+}
+
+/* let_out sends a frame to the far end's device. */
+static __always_inline int let_out(struct epair_counters *c, __u32 dir)
+{
+	if (bpf_redirect_map(&epair_devs, epair_ports[dir], 0) != XDP_REDIRECT)
+		return drop(c, EPAIR_DROP_PEER_DOWN); /* the device is gone */
+	c->redirect++;
+	return XDP_REDIRECT;
+}
+
+static __always_inline __u64 waiting(const struct epair_queue *q)
+{
+	return *(volatile __u64 *)&q->in - *(volatile __u64 *)&q->out;
+}
+
+/* crowded says that a worker has too much to do for another frame. Nothing has
+ * been counted then, and nothing was spent on the frame but its hash. */
+static __always_inline int crowded(__u32 slot, __u64 depth)
+{
+	__u32 cpu = slot - 1;
+	struct epair_queue *q = slot == EPAIR_LOCAL ? 0 : bpf_map_lookup_elem(&epair_queues, &cpu);
+
+	return q && cpu != bpf_get_smp_processor_id() && waiting(q) >= depth;
+}
+
+/* is_next says that nothing of a bucket waits for the worker of this CPU: a frame that comes in here may
+ * leave at once, as the worker would let it out from this CPU too. What the worker has taken from its queue, it has
+ * sent before this program runs, as both have bottom halves off. */
+static __always_inline int is_next(const struct epair_queue *q, const __u64 *last)
+{
+	return (__s64)(*(volatile __u64 *)&q->out - *(volatile __u64 *)last) >= 0;
+}
+
+/* hand_over gives a frame to the worker of a slot, or lets it out if that's us. */
+static __always_inline int hand_over(struct xdp_md *ctx, struct epair_counters *c, __u32 dir, __u32 slot, const struct epair_stamp *s)
+{
+	__u32 cpu = slot - 1, key = dir * epair_fence_layout.buckets + s->bucket;
+	struct epair_cross_meta *m = make_meta(ctx);
+
+	if (!m)
+		return drop(c, EPAIR_DROP_REDIRECT);
+	m->number = 0;
+	m->port = epair_ports[dir];
+	m->marker = 0;
+	epair_mark_meta(&m->fence, s);
+	if (slot == EPAIR_LOCAL)
+		return let_out(c, dir);
+	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu);
+	__u64 *last = bpf_map_lookup_elem(&epair_last, &key);
+
+	if (!q || !last)
+		return drop(c, EPAIR_DROP_REDIRECT);
+	if (cpu == bpf_get_smp_processor_id() && is_next(q, last))
+		return let_out(c, dir);
+	if (waiting(q) >= EPAIR_DEEPEST)
+		return drop(c, EPAIR_DROP_SHED);
+	if (bpf_redirect_map(&epair_cpus, cpu, 0) != XDP_REDIRECT)
+		return drop(c, EPAIR_DROP_REDIRECT);
+	m->number = __sync_fetch_and_add(&q->in, 1) + 1;
+	*(volatile __u64 *)last = m->number;
+	return XDP_REDIRECT;
+}
+
+/* steer lets a frame through the fence, to where its bucket is. */
+static __always_inline int steer(struct xdp_md *ctx, struct epair_counters *c, __u32 dir)
+{
+	struct epair_class cl;
+	struct epair_stamp s;
+
+	if (epair_classify_xdp(ctx, &cl))
+		return drop(c, EPAIR_DROP_CLASSIFY);
+	__u32 want = epair_spread ? cl.value : EPAIR_LOCAL, key = dir * epair_fence_layout.buckets + cl.bucket;
+	struct epair_bucket *b = bpf_map_lookup_elem(&epair_fence, &key);
+
+	/* A bucket that has to move must come to the fence, which sees to it that it can. */
+	if (b && *(volatile __u64 *)&b->word >> EPAIR_SLOT_SHIFT == want && crowded(want, EPAIR_DEPTH))
+		return drop(c, EPAIR_DROP_SHED);
+	int slot = epair_fence_enter(dir, cl.bucket, want, &s);
+
+	if (slot < 0)
+		return drop(c, EPAIR_DROP_FENCE);
+	return hand_over(ctx, c, dir, slot, &s);
+}
+
+static __always_inline int take_in(struct xdp_md *ctx, __u32 dir)
+{
+	struct epair_counters *c = epair_count(dir);
+
+	if (!c)
+		return XDP_ABORTED;
+	c->rx++;
+	c->rx_bytes += bpf_xdp_get_buff_len(ctx);
+	switch (epair_gate) {
+	case EPAIR_OPEN:
+		return let_out(c, dir);
+	case EPAIR_HASH:
+		return steer(ctx, c, dir);
+	}
+	return drop(c, EPAIR_DROP_FENCE);
+}
+
+/* come_out is where frames are out: they wait in none of our queues any more, and nothing
+ * of ours goes further with them. */
+static __always_inline int come_out(struct xdp_md *ctx, __u32 dir)
+{
+	struct epair_cross_meta *m = cross_meta(ctx);
+	struct epair_counters *c = epair_count(dir);
+	struct epair_stamp s;
+
+	if (!c)
+		return XDP_ABORTED;
+	if (m && m->marker) {
+		epair_marks[dir][m->number & (EPAIR_MAX_CPUS - 1)] = m->marker;
+		__sync_fetch_and_add(&epair_marked[dir], 1);
+		return XDP_DROP;
+	}
+	if (m && epair_read_meta(&m->fence, &s))
+		epair_fence_leave(dir, &s);
+	if (strip_meta(ctx))
+		return XDP_ABORTED;
+	c->tx++;
+	c->tx_bytes += bpf_xdp_get_buff_len(ctx);
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int epair_in_a(struct xdp_md *ctx)
+{
+	return take_in(ctx, 0);
+}
+
+SEC("xdp.frags")
+int epair_in_b(struct xdp_md *ctx)
+{
+	return take_in(ctx, 1);
+}
+
+SEC("xdp.frags")
+int epair_out_a(struct xdp_md *ctx)
+{
+	return come_out(ctx, 1);
+}
+
+SEC("xdp.frags")
+int epair_out_b(struct xdp_md *ctx)
+{
+	return come_out(ctx, 0);
+}
+
+SEC("xdp.frags/devmap")
+int epair_egress_a(struct xdp_md *ctx)
+{
+	return come_out(ctx, 1);
+}
+
+SEC("xdp.frags/devmap")
+int epair_egress_b(struct xdp_md *ctx)
+{
+	return come_out(ctx, 0);
+}
+
+char _license[] SEC("license") = "GPL";

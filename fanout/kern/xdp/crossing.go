@@ -1,0 +1,216 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/epair-net/epair/fanout/kern"
+	"github.com/epair-net/epair/fanout/kern/napi"
+)
+
+// gate is enum epair_gate: what becomes of a frame that comes in.
+type gate uint32
+
+const (
+	open gate = iota // it leaves at once
+	hash             // it passes the fence, to where its bucket is
+	shut             // it is dropped
+)
+
+// crossing is a pair. Direction 0 is from end 0 (a) to end 1 (b).
+type crossing struct {
+	name   string
+	shared *shared
+	policy *kern.Policy
+	fence  *kern.Fence
+	counts *kern.Counters
+	coll   *ebpf.Collection
+	ports  [2]uint32 // in the device map, by direction
+	placed bool      // ports are taken
+	ends   [2]*end
+
+	mu          sync.Mutex
+	mode        kern.Mode
+	threads     [2]*napi.Threads // of the ends, in mode poller
+	lostMarkers [2]uint64        // among what the kernel lost
+	closed      bool
+}
+
+// New makes the crossing of a pair. The ends' offloads are as doc.go wants them.
+func New(c kern.Config) (kern.Crossing, error) {
+	x := &crossing{name: c.Name, policy: c.Policy, mode: kern.Inline}
+	err := x.open(&c)
+	if err == nil && c.Mode != kern.Inline {
+		_, err = x.SetMode(c.Mode)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cross %s by xdp: %w", c.Name, err), x.Close())
+	}
+	return x, nil
+}
+
+func (x *crossing) open(c *kern.Config) (err error) {
+	if x.shared, err = sharedOf(c.Policy); err != nil {
+		return err
+	}
+	ends := [2]*kern.End{&c.A, &c.B}
+	for i, e := range ends {
+		if x.ends[i], err = newEnd(e); err != nil {
+			return err
+		}
+	}
+	if err := x.load(); err != nil {
+		return err
+	}
+	// First what lets frames out: a veth takes frames from XDP only when its peer polls, which an XDP
+	// program on it sees to.
+	for i, e := range x.ends {
+		if err := e.attachOut(x.coll.Programs[outName(i)], ends[i].Inner); err != nil {
+			return err
+		}
+	}
+	for dir := range 2 {
+		if err := x.connect(dir); err != nil {
+			return err
+		}
+	}
+	for i, e := range x.ends {
+		if err := e.attachIn(x.coll.Programs[inName(i)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func side(i int) string       { return string(rune('a' + i)) }
+func inName(i int) string     { return "epair_in_" + side(i) }
+func outName(i int) string    { return "epair_out_" + side(i) }
+func egressName(i int) string { return "epair_egress_" + side(i) }
+
+// load loads the pair's programs, on maps of its own and of the policy.
+func (x *crossing) load() (err error) {
+	spec, err := loadCross()
+	if err != nil {
+		return fmt.Errorf("read bpf objects: %w", err)
+	}
+	buckets := x.policy.Buckets()
+	if x.fence, err = kern.NewFence(buckets, nil); err != nil {
+		return err
+	}
+	if x.counts, err = kern.NewCounters(); err != nil {
+		return err
+	}
+	if x.ports, err = x.shared.takePorts(); err != nil {
+		return err
+	}
+	x.placed = true
+	if err := errors.Join(x.fence.Prepare(spec), spec.Variables["epair_ports"].Set(x.ports)); err != nil {
+		return err
+	}
+	spec.Maps["epair_last"].MaxEntries = uint32(2 * buckets)
+	for i, e := range x.ends {
+		unused := egressName(i)
+		if !e.inner {
+			unused = outName(i)
+		}
+		delete(spec.Programs, unused)
+	}
+	replace := map[string]*ebpf.Map{}
+	maps.Copy(replace, x.fence.Maps())
+	maps.Copy(replace, x.counts.Maps())
+	maps.Copy(replace, x.policy.RSS().Maps(x.policy.Slots()))
+	maps.Copy(replace, x.shared.maps())
+	for name, m := range replace {
+		spec.Maps[name].MaxEntries = m.MaxEntries()
+	}
+	x.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replace})
+	if err != nil {
+		return fmt.Errorf("load programs: %w", kern.Explain(err))
+	}
+	return nil
+}
+
+// connect puts the device by which frames of a direction leave into the map.
+func (x *crossing) connect(dir int) error {
+	to := x.ends[1-dir]
+	var egress *ebpf.Program
+	if !to.inner {
+		egress = x.coll.Programs[egressName(1-dir)]
+	}
+	if err := x.shared.clear(x.ports[dir]); err != nil {
+		return err
+	}
+	return to.connect(x.shared, x.ports[dir], egress)
+}
+
+// set writes one of the programs' variables. They see it at once; see shared.wait.
+func (x *crossing) set(name string, v any) error {
+	if err := x.coll.Variables[name].Set(v); err != nil {
+		return fmt.Errorf("set %s: %w", name, err)
+	}
+	return nil
+}
+
+// Threads returns the threads of the outer devices' NAPIs.
+func (x *crossing) Threads() []kern.Thread {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []kern.Thread
+	for _, t := range x.threads {
+		if t != nil {
+			all = append(all, t.List()...)
+		}
+	}
+	return all
+}
+
+// Moving counts buckets in mode pool; there is nothing to move in others.
+func (x *crossing) Moving() (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mode != kern.Pool {
+		return 0, nil
+	}
+	return x.fence.Moving(x.policy, false)
+}
+
+// Close takes the programs off the devices, threads first.
+func (x *crossing) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	errs := []error{x.stopThreads()}
+	for _, e := range x.ends {
+		if e != nil {
+			errs = append(errs, e.detach())
+		}
+	}
+	if x.placed {
+		errs = append(errs, x.shared.givePorts(x.ports))
+	}
+	for _, e := range x.ends {
+		if e != nil {
+			errs = append(errs, e.close(x.shared))
+		}
+	}
+	if x.coll != nil {
+		x.coll.Close()
+	}
+	if x.fence != nil {
+		errs = append(errs, x.fence.Close())
+	}
+	if x.counts != nil {
+		errs = append(errs, x.counts.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close crossing %s: %w", x.name, err)
+	}
+	return nil
+}

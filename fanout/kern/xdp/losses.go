@@ -1,0 +1,76 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+// losses is struct epair_losses.
+type losses struct{ Ring, Down, Dead, Redirect uint64 }
+
+// noteLosses begins to count what the kernel loses of a device's frames.
+func (s *shared) noteLosses(id device) error {
+	n, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	if err := s.o.EpairLost.Put(id, make([]losses, n)); err != nil {
+		return fmt.Errorf("note losses: %w", kern.Explain(err))
+	}
+	return nil
+}
+
+func (s *shared) forgetLosses(id device) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	if err := s.o.EpairLost.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget losses: %w", err)
+	}
+	return nil
+}
+
+// lost returns what has been lost since noteLosses.
+func (s *shared) lost(id device) (sum losses, err error) {
+	var all []losses
+	if err := s.o.EpairLost.Lookup(id, &all); err != nil {
+		return sum, fmt.Errorf("read losses: %w", err)
+	}
+	for _, l := range all {
+		sum.Ring += l.Ring
+		sum.Down += l.Down
+		sum.Dead += l.Dead
+		sum.Redirect += l.Redirect
+	}
+	return sum, nil
+}
+
+// clear forgets what workers had to drop for a port.
+func (s *shared) clear(port uint32) error {
+	n, err := ebpf.PossibleCPU()
+	if err == nil {
+		err = s.o.EpairGone.Put(port, make([]uint64, n))
+	}
+	if err != nil {
+		return fmt.Errorf("clear counter: %w", err)
+	}
+	return nil
+}
+
+// gone is what workers had to drop for a port, as its device is gone.
+func (s *shared) gone(port uint32) (sum uint64, err error) {
+	var all []uint64
+	if err := s.o.EpairGone.Lookup(port, &all); err != nil {
+		return 0, fmt.Errorf("read counter: %w", err)
+	}
+	for _, n := range all {
+		sum += n
+	}
+	return sum, nil
+}

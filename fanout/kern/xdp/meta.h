@@ -1,0 +1,73 @@
+/* What the programs of a crossing and those that all crossings share agree on. */
+#pragma once
+
+#include "fence.h"
+
+/* EPAIR_DEPTH is how many frames may wait for a worker before more are shed. A move of a bucket may
+ * need some more (EPAIR_DEEPEST); the queue itself is longer than that (shared.go), so it never overflows. */
+#define EPAIR_DEPTH 1024
+#define EPAIR_DEEPEST 1536
+
+/* What a frame carries between the program that takes it in and the one that lets it out. */
+struct epair_cross_meta {
+	__u64 number; /* in the worker's queue; 0: it took none */
+	__u32 port;   /* where it leaves: index in epair_devs */
+	__u32 marker; /* not 0: a marker; then number is the CPU that it went by */
+	struct epair_meta fence;
+};
+
+/* A worker's queue, which is the CPU map's entry: what went in, and what its worker has taken out. */
+struct epair_queue {
+	__u64 in;
+	__u64 pad0[7];
+	__u64 out;
+	__u64 pad1[7];
+};
+
+/* By CPU number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct epair_queue);
+} epair_queues SEC(".maps");
+
+/* Where frames leave: two devices per pair. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8); /* struct bpf_devmap_val */
+} epair_devs SEC(".maps");
+
+/* The workers, by CPU number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8); /* struct bpf_cpumap_val */
+} epair_cpus SEC(".maps");
+
+/* cross_meta returns a frame's metadata, if it's as long as ours. */
+static __always_inline struct epair_cross_meta *cross_meta(struct xdp_md *ctx)
+{
+	struct epair_cross_meta *m = (void *)(long)ctx->data_meta;
+
+	return (void *)(m + 1) <= (void *)(long)ctx->data ? m : 0;
+}
+
+/* strip_meta takes all metadata off a frame. */
+static __always_inline int strip_meta(struct xdp_md *ctx)
+{
+	__u32 n = ctx->data - ctx->data_meta;
+
+	return n ? bpf_xdp_adjust_meta(ctx, n) : 0;
+}
+
+/* make_meta gives a frame room for ours, instead of what it has. */
+static __always_inline struct epair_cross_meta *make_meta(struct xdp_md *ctx)
+{
+	if (strip_meta(ctx) || bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct epair_cross_meta)))
+		return 0;
+	return cross_meta(ctx);
+}

@@ -1,0 +1,133 @@
+//go:build ignore
+
+/* The programs that all crossings of a pool share: its workers, the markers that follow
+ * frames through every queue, and those that note what the kernel loses. */
+#include "meta.h"
+
+#include <bpf/bpf_tracing.h>
+
+#define ENETDOWN 100 /* of <errno.h> */
+
+/* By index in epair_devs: frames that a worker had to drop, as the device is gone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} epair_gone SEC(".maps");
+
+/* epair_work runs on a worker's CPU for each frame of its queue. */
+SEC("xdp.frags/cpumap")
+int epair_work(struct xdp_md *ctx)
+{
+	struct epair_cross_meta *m = cross_meta(ctx);
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu);
+
+	if (!m || !q)
+		return XDP_ABORTED;
+	if (!m->marker)
+		*(volatile __u64 *)&q->out = m->number; /* in order, and by nobody else */
+	__u32 port = m->port;
+	__u64 *gone;
+
+	if (bpf_redirect_map(&epair_devs, port, 0) == XDP_REDIRECT)
+		return XDP_REDIRECT;
+	gone = m->marker ? 0 : bpf_map_lookup_elem(&epair_gone, &port);
+	if (gone)
+		(*gone)++;
+	return XDP_DROP;
+}
+
+/* The next markers. Written by Go. */
+volatile __u32 epair_marker;	 /* number of this round of markers */
+volatile __u32 epair_marker_port; /* where they leave */
+volatile __u32 epair_marker_cpu; /* the next one's worker */
+
+/* epair_send_marker makes each frame of a test run a marker: through the queues of all workers in
+ * turn, and through the ring behind each. The kernel uses frames again with what was done to them, so
+ * one may have metadata. */
+SEC("xdp.frags")
+int epair_send_marker(struct xdp_md *ctx)
+{
+	struct epair_cross_meta *m = make_meta(ctx);
+
+	if (!m)
+		return XDP_ABORTED;
+	__u32 cpu = epair_marker_cpu++;
+
+	__builtin_memset(m, 0, sizeof(*m));
+	m->number = cpu;
+	m->port = epair_marker_port;
+	m->marker = epair_marker;
+	return bpf_redirect_map(&epair_cpus, cpu, 0);
+}
+
+/* Of the kernel's structures, what tells a device from others. */
+struct net {
+	__u64 net_cookie;
+} __attribute__((preserve_access_index));
+
+struct net_device {
+	int ifindex;
+	struct {
+		struct net *net;
+	} nd_net;
+} __attribute__((preserve_access_index));
+
+struct epair_device {
+	__u64 net_cookie;
+	__u64 ifindex;
+};
+
+/* What the kernel lost. */
+struct epair_losses {
+	__u64 ring;	/* on the way into the device: its ring is full */
+	__u64 down;	/* likewise: it, or its peer, is down, or takes no frames from XDP */
+	__u64 dead;	/* after they came in by the device: the other one is down */
+	__u64 redirect; /* likewise: not fit for the other one */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct epair_device);
+	__type(value, struct epair_losses);
+} epair_lost SEC(".maps");
+
+static __always_inline struct epair_losses *lost(const struct net_device *dev)
+{
+	struct epair_device d = {.net_cookie = dev->nd_net.net->net_cookie, .ifindex = (__u32)dev->ifindex};
+
+	return bpf_map_lookup_elem(&epair_lost, &d);
+}
+
+/* Each call of a driver's ndo_xdp_xmit by a device map (bq_xmit_all in kernel/bpf/devmap.c): up to 16 frames. A veth
+ * takes as many as its ring has room for, or none, with an error, if its peer doesn't poll. */
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(epair_on_xmit, const struct net_device *from, const struct net_device *to, int sent, int drops, int err)
+{
+	struct epair_losses *l = drops > 0 ? lost(to) : 0;
+
+	if (l && err < 0)
+		l->down += drops;
+	else if (l)
+		l->ring += drops;
+	return 0;
+}
+
+/* A redirect that the helper promised and xdp_do_redirect couldn't keep; also in a worker, where dev is
+ * still the one by which the frame came in. */
+SEC("tp_btf/xdp_redirect_err")
+int BPF_PROG(epair_on_error, const struct net_device *dev, const void *prog, const void *target, int err)
+{
+	struct epair_losses *l = lost(dev);
+
+	if (l && err == -ENETDOWN)
+		l->dead++;
+	else if (l)
+		l->redirect++;
+	return 0;
+}
+
+char _license[] SEC("license") = "GPL";
