@@ -3,7 +3,9 @@ package bench
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
+	"io"
+	"sync"
 	"time"
 )
 
@@ -24,61 +26,102 @@ const bulk = 256 << 10
 
 // TCP sends one stream from a to b for d and returns what b read.
 func TCP(ctx context.Context, a, b Host, d time.Duration) (Throughput, error) {
-	in, out, err := connect(ctx, a, b)
-	if err != nil {
-		return Throughput{}, err
-	}
-	defer in.Close()
-	defer out.Close()
-	defer closeOn(ctx, in, out)()
+	return TCPStreams(ctx, a, b, 1, d)
+}
 
-	sent := make(chan error, 1)
+// TCPStreams sends n streams from a to b for d and returns what b read of all, until the last ended. Each
+// has one thread at either end.
+func TCPStreams(ctx context.Context, a, b Host, n int, d time.Duration) (t Throughput, err error) {
+	calls, err := connections(ctx, a, b, n)
+	if err != nil {
+		return t, err
+	}
+	defer calls.close()
 	start := time.Now()
-	go func() {
-		buf := make([]byte, bulk)
-		var err error
-		for end := start.Add(d); err == nil && time.Now().Before(end); {
-			_, err = out.Write(buf)
-		}
-		sent <- errors.Join(err, out.CloseWrite())
-	}()
-	var t Throughput
+	bytes := make([]uint64, n)
+	err = calls.run(ctx, a, b,
+		func(_ int, out stream) error { return pour(out, start.Add(d)) },
+		func(i int, in stream) (err error) { bytes[i], err = drink(in); return err })
+	t.Elapsed = time.Since(start)
+	for _, n := range bytes {
+		t.Bytes += n
+	}
+	return t, err
+}
+
+// pour writes until end.
+func pour(out stream, end time.Time) error {
+	buf := make([]byte, bulk)
+	var err error
+	for err == nil && time.Now().Before(end) {
+		_, err = out.Write(buf)
+	}
+	return errors.Join(err, out.finish())
+}
+
+// drink reads until the peer has finished.
+func drink(in stream) (total uint64, err error) {
 	buf := make([]byte, bulk)
 	for {
 		n, err := in.Read(buf)
-		t.Bytes += uint64(n)
+		total += uint64(n)
+		if errors.Is(err, io.EOF) {
+			return total, nil
+		}
 		if err != nil {
-			break // the sender's error tells why, if it is one
+			return total, err
 		}
 	}
-	t.Elapsed = time.Since(start)
-	return t, errors.Join(<-sent, ctx.Err())
 }
 
-// connect returns both ends of a TCP connection from a to b.
-func connect(ctx context.Context, a, b Host) (in, out *net.TCPConn, err error) {
-	ln, err := b.listen(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer ln.Close()
-	if out, err = a.dial(ctx, ln.Addr()); err != nil {
-		return nil, nil, err
-	}
-	if err = ln.SetDeadline(time.Now().Add(5 * time.Second)); err == nil {
-		in, err = ln.AcceptTCP()
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, out.Close())
-	}
-	return in, out, nil
-}
+// calls are connections under test.
+type calls struct{ in, out []stream }
 
-// closeOn closes conns when ctx ends, which ends their blocked calls. The result stops the watch.
-func closeOn(ctx context.Context, conns ...*net.TCPConn) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
-		for _, c := range conns {
-			c.Close()
+// connections makes n of them from a to b, or none.
+func connections(ctx context.Context, a, b Host, n int) (*calls, error) {
+	c := &calls{}
+	if n < 1 {
+		return nil, fmt.Errorf("connect %s to %s: %d connections", a.Addr, b.Addr, n)
+	}
+	for range n {
+		in, out, err := connect(ctx, a, b)
+		if err != nil {
+			c.close()
+			return nil, err
 		}
-	})
+		c.in, c.out = append(c.in, in), append(c.out, out)
+	}
+	return c, nil
+}
+
+// run works on both ends of each connection at once, and returns when all have ended, with the first error. When there is
+// one, or ctx ends, the calls of all fail.
+func (c *calls) run(ctx context.Context, a, b Host, near, far func(i int, s stream) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var fds []int
+	var all sync.WaitGroup
+	part := func(h Host, fn func() error) {
+		done := h.work(fn)
+		all.Go(func() {
+			if err := <-done; err != nil {
+				cancel(err) // only the first call's error stays
+			}
+		})
+	}
+	for i := range c.in {
+		fds = append(fds, int(c.in[i]), int(c.out[i]))
+		part(b, func() error { return far(i, c.in[i]) })
+		part(a, func() error { return near(i, c.out[i]) })
+	}
+	defer hangUp(ctx, fds...)()
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+func (c *calls) close() {
+	for i := range c.in {
+		// Nothing is lost by an error here: all that counts has been read.
+		_, _ = c.in[i].close(), c.out[i].close()
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,73 +13,118 @@ import (
 // datagram is the payload that makes a 64-byte frame, its check sequence included.
 const datagram = 64 - 4 - 14 - 20 - 8
 
+// udpBuffer holds 10 ms of small datagrams at a million a second: enough that the reader's
+// scheduling isn't what is measured.
+const udpBuffer = 8 << 20
+
+const (
+	linger    = 50 * time.Millisecond // the reader goes on for what is still on its way
+	udpPoll   = 10 * time.Millisecond // how often a reader without datagrams looks at the clock
+	maxUDP    = 65507
+	maxSource = 4096
+)
+
 // UDP sends small datagrams of one flow from a to b, as fast as it can, for d, and returns what b
 // read: what the network lost isn't counted.
 func UDP(ctx context.Context, a, b Host, d time.Duration) (Throughput, error) {
-	out, err := a.udp(ctx)
-	if err != nil {
-		return Throughput{}, err
-	}
-	defer out.Close()
-	in, err := b.udp(ctx)
-	if err != nil {
-		return Throughput{}, err
-	}
-	defer in.Close()
-
-	start := time.Now()
-	end := start.Add(d)
-	stop := context.AfterFunc(ctx, func() { in.SetReadDeadline(start) })
-	defer stop()
-	// The reader goes on for a moment, for what is still on its way.
-	if err := in.SetReadDeadline(end.Add(50 * time.Millisecond)); err != nil {
-		return Throughput{}, err
-	}
-	sent := make(chan error, 1)
-	go func() { sent <- flood(ctx, out, in.LocalAddr().(*net.UDPAddr), end) }()
-	t := Throughput{Elapsed: d}
-	buf := make([]byte, 2048)
-	for {
-		n, err := in.Read(buf)
-		if err != nil {
-			break // the deadline: nothing else ends a UDP socket's Read
-		}
-		t.Bytes += uint64(n)
-		t.Frames++
-	}
-	return t, errors.Join(<-sent, ctx.Err())
+	return UDPFlows(ctx, a, b, 1, datagram, d)
 }
 
-// flood writes datagrams from c to peer until end. It calls the kernel directly: the
-// runtime's poller costs as much as the datagram.
-func flood(ctx context.Context, c *net.UDPConn, peer *net.UDPAddr, end time.Time) error {
-	rc, err := c.SyscallConn()
+// UDPFlows is UDP with several flows, each from a port of its own, and datagrams of size bytes. One
+// thread sends all of them, one reads.
+func UDPFlows(ctx context.Context, a, b Host, flows, size int, d time.Duration) (t Throughput, err error) {
+	if flows < 1 || flows > maxSource || size < 1 || size > maxUDP {
+		return t, fmt.Errorf("send %d flows of %d bytes: outside 1 to %d flows, 1 to %d bytes", flows, size, maxSource, maxUDP)
+	}
+	in, err := b.reader()
 	if err != nil {
-		return err
+		return t, err
 	}
-	ap := peer.AddrPort()
-	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(ap.Port()), Addr: ap.Addr().As16()}
-	if ap.Addr().Unmap().Is4() {
-		to = &unix.SockaddrInet4{Port: int(ap.Port()), Addr: ap.Addr().Unmap().As4()}
+	defer unix.Close(in)
+	out, err := a.sources(in, flows)
+	defer closeAll(out)
+	if err != nil {
+		return t, err
 	}
-	var werr error
-	err = rc.Write(func(fd uintptr) bool {
-		if werr = unix.Connect(int(fd), to); werr != nil {
-			return true
+	end := time.Now().Add(d)
+	read := b.work(func() (err error) { t, err = collect(ctx, in, end.Add(linger)); return err })
+	err = <-a.work(func() error { return flood(ctx, out, size, end) })
+	err = errors.Join(err, <-read)
+	t.Elapsed = d
+	if ctx.Err() != nil {
+		return t, context.Cause(ctx)
+	}
+	return t, err
+}
+
+// reader opens a socket with a large buffer, whose calls don't block for long.
+func (h Host) reader() (fd int, err error) {
+	if fd, err = h.socket(unix.SOCK_DGRAM); err != nil {
+		return -1, err
+	}
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer)
+	if err == nil {
+		err = setTimeout(fd, unix.SO_RCVTIMEO, udpPoll)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("prepare socket on %s: %w", h.Addr, err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// sources opens sockets that are connected to another. What was opened is returned also with an error.
+func (h Host) sources(to, n int) (fds []int, err error) {
+	peer, err := unix.Getsockname(to)
+	if err != nil {
+		return nil, fmt.Errorf("find reader: %w", err)
+	}
+	for range n {
+		fd, err := h.socket(unix.SOCK_DGRAM)
+		if err != nil {
+			return fds, err
 		}
-		var buf [datagram]byte
-		for ctx.Err() == nil && time.Now().Before(end) {
-			for range 64 { // between two looks at the clock
-				_, err := unix.Write(int(fd), buf[:])
-				switch {
-				case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
-				default:
-					werr = fmt.Errorf("send datagram: %w", err)
-					return true
-				}
+		fds = append(fds, fd)
+		if err := unix.Connect(fd, peer); err != nil {
+			return fds, fmt.Errorf("connect from %s: %w", h.Addr, err)
+		}
+	}
+	return fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// flood writes datagrams until end, some of each flow in turn.
+func flood(ctx context.Context, out []int, size int, end time.Time) error {
+	m := newMessages(size)
+	for ctx.Err() == nil && time.Now().Before(end) {
+		for _, fd := range out {
+			if _, err := m.send(fd); err != nil && !slices.Contains(busy, err) {
+				return fmt.Errorf("send datagrams: %w", err)
 			}
 		}
-		return true
-	})
-	return errors.Join(err, werr)
+	}
+	return nil
+}
+
+// busy is what a send may end with when queues are full, or a reader isn't there any more.
+var busy = []error{unix.EAGAIN, unix.ENOBUFS, unix.EINTR, unix.ECONNREFUSED}
+
+// collect counts what comes until end.
+func collect(ctx context.Context, in int, end time.Time) (t Throughput, err error) {
+	m := newMessages(maxUDP)
+	for ctx.Err() == nil && time.Now().Before(end) {
+		n, err := m.receive(in)
+		switch {
+		case err == nil:
+			t.Frames += uint64(n)
+			t.Bytes += m.bytes(n)
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return t, fmt.Errorf("read datagrams: %w", err)
+		}
+	}
+	return t, nil
 }
