@@ -34,6 +34,12 @@
 #define EPAIR_SLOT_SHIFT 48
 #define EPAIR_COUNT_MASK ((1ULL << EPAIR_SLOT_SHIFT) - 1)
 
+/* What else must be true of a bucket of which nothing is in flight before it moves: for a program that calls
+ * epair_fence_leave before its frames are where they go. */
+#ifndef EPAIR_FENCE_SETTLED
+#define EPAIR_FENCE_SETTLED(key) 1
+#endif
+
 struct epair_bucket {
 	__u64 word;  /* slot:16 | count:48 */
 	__u64 since; /* ns: when it was first found to have to move; 0: it need not */
@@ -147,7 +153,7 @@ static __noinline int fence_move(__u32 key, __u32 want)
 	/* A full barrier: whoever counted a frame before this has raised its `in` already; pairs with epair_fence_enter. */
 	__u64 word = __sync_fetch_and_add(&b->word, 0), now = bpf_ktime_get_ns(), since = b->since;
 
-	if (fence_drained(key, since && now - since > EPAIR_FENCE_GIVE_UP)) {
+	if (fence_drained(key, since && now - since > EPAIR_FENCE_GIVE_UP) && EPAIR_FENCE_SETTLED(key)) {
 		__u64 moved = (__u64)want << EPAIR_SLOT_SHIFT | (word & EPAIR_COUNT_MASK);
 
 		if (__sync_val_compare_and_swap(&b->word, word, moved) == word) {
