@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -171,6 +172,53 @@ func (f *Fence) drained(key int) bool {
 		}
 	}
 	return true
+}
+
+// Settle calls wait, and then takes for lost what was counted before and hasn't come out. wait must return only
+// when no frame is in flight that was on its way when it was called. A bucket whose last frame was lost and
+// which is silent since then is otherwise waited for.
+func (f *Fence) Settle(wait func() error) error {
+	before, err := f.numbers()
+	if err != nil {
+		return err
+	}
+	if err := wait(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.out == nil {
+		return fmt.Errorf("settle fence: %w", os.ErrClosed)
+	}
+	for i, n := range before {
+		cpu, key := i/(2*int(f.layout.Buckets)), i%(2*int(f.layout.Buckets))
+		raise(f.out.at(key*int(f.layout.Stride)+cpu), n)
+	}
+	return nil
+}
+
+// numbers returns the numbers of the last frames counted, by CPU, direction and bucket.
+func (f *Fence) numbers() ([]uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.in == nil {
+		return nil, fmt.Errorf("settle fence: %w", os.ErrClosed)
+	}
+	all := make([]uint64, 2*f.layout.Buckets*f.layout.CPUs)
+	for i := range all {
+		all[i] = f.in.at(i).Load()
+	}
+	return all, nil
+}
+
+// raise is fence_raise.
+func raise(p *atomic.Uint64, v uint64) {
+	for {
+		old := p.Load()
+		if int64(v-old) <= 0 || p.CompareAndSwap(old, v) {
+			return
+		}
+	}
 }
 
 // Close gives the maps up; programs that are loaded keep them. It is idempotent.

@@ -1,0 +1,146 @@
+package skb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+// Ledgers implements kern.Crossing. Reading isn't one moment's work, so frames that pass meanwhile
+// seem to be queued; when no frame passes, nothing is.
+func (c *crossing) Ledgers() (ab, ba kern.Ledger, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ab, ba, fmt.Errorf("read ledger of %s: %w", c.name, os.ErrClosed)
+	}
+	if ab, err = c.ledger(0); err == nil {
+		ba, err = c.ledger(1)
+	}
+	if err != nil {
+		return ab, ba, fmt.Errorf("read ledger of %s: %w", c.name, err)
+	}
+	return ab, ba, nil
+}
+
+// ledger reads one direction until it balances or traffic explains why it doesn't. What is in flight while frames
+// pass can't be counted, only bounded: it is the remainder.
+func (c *crossing) ledger(dir int) (kern.Ledger, error) {
+	const (
+		pause = 200 * time.Microsecond
+		tries = 10
+	)
+	last, err := c.look(dir)
+	for range tries {
+		if err != nil || last.Imbalance() == 0 {
+			return last, err
+		}
+		time.Sleep(pause)
+		next, err := c.look(dir)
+		if err != nil {
+			return next, err
+		}
+		if next.Rx != last.Rx || next.Tx != last.Tx {
+			if n := next.Imbalance(); n > 0 {
+				next.Queued = uint64(n)
+			}
+			return next, nil
+		}
+		last = next
+	}
+	return last, nil
+}
+
+func (c *crossing) look(dir int) (kern.Ledger, error) {
+	counts, err := c.progs.counters.Read(dir)
+	if err != nil {
+		return kern.Ledger{}, err
+	}
+	l, err := c.meters[dir].read(counts)
+	if c.mode == kern.Pool {
+		l.Unsteered = counts.Unsteered - c.unsteered[dir]
+	}
+	return l, err
+}
+
+func (c *crossing) countUnsteered() (n [2]uint64, err error) {
+	for dir := range n {
+		counts, err := c.progs.counters.Read(dir)
+		if err != nil {
+			return n, err
+		}
+		n[dir] = counts.Unsteered
+	}
+	return n, nil
+}
+
+// stat is a counter of a device since it was opened (/sys/class/net/*/statistics).
+type stat struct {
+	f    file
+	base uint64
+	last uint64 // what it said before the device went
+}
+
+func openStat(s *sysfs, d kern.Device, name string) (*stat, error) {
+	f, err := s.open(fmt.Sprintf("class/net/%s/statistics/%s", d.Name, name), os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	st := &stat{f: f}
+	if st.base, err = f.number(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return st, nil
+}
+
+func (s *stat) read() (uint64, error) {
+	n, err := s.f.number()
+	if gone(err) {
+		return s.last, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	s.last = n - s.base
+	return s.last, nil
+}
+
+func (s *stat) close() error { return s.f.close() }
+
+// stats are some counters.
+type stats []*stat
+
+func (all *stats) open(s *sysfs, d kern.Device, names ...string) error {
+	for _, name := range names {
+		st, err := openStat(s, d, name)
+		if err != nil {
+			return err
+		}
+		*all = append(*all, st)
+	}
+	return nil
+}
+
+// values reads them, in the order in which they were opened. There are as many, also with an error.
+func (all stats) values() ([]uint64, error) {
+	v := make([]uint64, len(all))
+	for i, s := range all {
+		var err error
+		if v[i], err = s.read(); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
+}
+
+func (all stats) close() error {
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,145 @@
+package skb
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+// programs are the loaded ones of a pair, by name. Those that hash and fence are
+// loaded when the mode first becomes pool: the verifier takes its time for them.
+type programs struct {
+	stitched bool
+	policy   *kern.Policy
+	counters *kern.Counters
+	target   *ebpf.Map // skb_target
+	sw       *ebpf.Map // skb_switch; with fence
+	fence    *kern.Fence
+	byName   map[string]*ebpf.Program
+}
+
+func newPrograms(p *kern.Policy, stitched bool) (*programs, error) {
+	l := &programs{stitched: stitched, policy: p, byName: map[string]*ebpf.Program{}}
+	var err error
+	if l.counters, err = kern.NewCounters(); err != nil {
+		return nil, err
+	}
+	spec, err := loadSkb()
+	if err == nil {
+		l.target, err = ebpf.NewMap(spec.Maps[skbMapSkbTarget])
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("load programs: %w", kern.Explain(err)), l.close())
+	}
+	return l, nil
+}
+
+// addFence makes what programs that fence need; rps is as NewFence has it.
+func (l *programs) addFence(rps []int) error {
+	if l.fence != nil {
+		return nil
+	}
+	f, err := kern.NewFence(l.policy.Buckets(), rps)
+	if err != nil {
+		return err
+	}
+	spec, err := loadSkb()
+	if err == nil {
+		l.sw, err = ebpf.NewMap(spec.Maps[skbMapSkbSwitch])
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("load programs: %w", kern.Explain(err)), f.Close())
+	}
+	l.fence = f
+	return nil
+}
+
+// load makes sure that programs are loaded. Those that fence need addFence before.
+func (l *programs) load(names ...string) error {
+	spec, err := loadSkb()
+	if err != nil {
+		return fmt.Errorf("load programs: %w", err)
+	}
+	need := map[string]*ebpf.ProgramSpec{}
+	for _, name := range names {
+		if l.byName[name] == nil {
+			need[name] = spec.Programs[name]
+		}
+	}
+	if len(need) == 0 {
+		return nil
+	}
+	spec.Programs = need
+	if err := l.prepare(spec); err != nil {
+		return err
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: l.replacements(spec)})
+	if err != nil {
+		return fmt.Errorf("load programs: %w", kern.Explain(err))
+	}
+	defer c.Close()
+	for name := range need {
+		l.byName[name] = c.DetachProgram(name)
+	}
+	return nil
+}
+
+// prepare leaves in spec what the programs in it need.
+func (l *programs) prepare(spec *ebpf.CollectionSpec) error {
+	var stitched uint32
+	if l.stitched {
+		stitched = 1
+	}
+	if err := spec.Variables[skbVarSkbStitched].Set(stitched); err != nil {
+		return fmt.Errorf("prepare programs: %w", err)
+	}
+	if l.fence != nil {
+		if err := l.fence.Prepare(spec); err != nil {
+			return err
+		}
+	}
+	used := map[string]bool{".rodata": true} // of the variables
+	for _, p := range spec.Programs {
+		for _, ins := range p.Instructions {
+			used[ins.Reference()] = true
+		}
+	}
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] })
+	return nil
+}
+
+// replacements are the pair's own maps, as far as spec has them.
+func (l *programs) replacements(spec *ebpf.CollectionSpec) map[string]*ebpf.Map {
+	all := map[string]*ebpf.Map{skbMapSkbTarget: l.target, skbMapSkbSwitch: l.sw}
+	maps.Copy(all, l.counters.Maps())
+	maps.Copy(all, l.policy.RSS().Maps(l.policy.Slots()))
+	if l.fence != nil {
+		maps.Copy(all, l.fence.Maps())
+	}
+	maps.DeleteFunc(all, func(name string, _ *ebpf.Map) bool { return spec.Maps[name] == nil })
+	return all
+}
+
+// setLocal says whether all frames stay on the CPU that sends them. Programs see it at once.
+func (l *programs) setLocal(on bool) error {
+	var sw skbSkbSwitch
+	if on {
+		sw.Local = 1
+	}
+	return l.sw.Put(uint32(0), sw)
+}
+
+func (l *programs) close() error {
+	errs := []error{l.counters.Close(), l.target.Close(), l.sw.Close()} // nil maps close well
+	for _, p := range l.byName {
+		errs = append(errs, p.Close())
+	}
+	if l.fence != nil {
+		errs = append(errs, l.fence.Close())
+	}
+	return errors.Join(errs...)
+}

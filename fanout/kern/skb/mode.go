@@ -1,0 +1,258 @@
+package skb
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+// SetMode implements kern.Crossing.
+func (c *crossing) SetMode(mode kern.Mode) (kern.Change, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return kern.Change{}, fmt.Errorf("set mode of %s: %w", c.name, os.ErrClosed)
+	}
+	change, err := c.setMode(mode)
+	if err != nil {
+		return change, fmt.Errorf("set mode of %s: %w", c.name, err)
+	}
+	return change, nil
+}
+
+func (c *crossing) setMode(mode kern.Mode) (kern.Change, error) {
+	switch {
+	case mode == c.mode:
+		return kern.Change{}, nil
+	case mode == kern.Pool:
+		return c.enterPool()
+	case mode == kern.Inline:
+		return c.leavePool()
+	}
+	return kern.Change{}, fmt.Errorf("%w: mode %s (use inline or pool)", kern.ErrRefused, mode)
+}
+
+// enterPool changes from inline to pool:
+//
+//	programs   RPS   slots   a frame waits in the backlog of
+//	plain      off   -       its CPU
+//	pool       off   local   its CPU, with a mark
+//	pool       on    local   its CPU, by its mark
+//	  … until all frames without a mark are out
+//	pool       on    table   the CPU of its bucket, as soon as the bucket may move
+func (c *crossing) enterPool() (kern.Change, error) {
+	if c.noPool != nil {
+		return kern.Change{}, c.noPool
+	}
+	d, err := newDrain()
+	if err != nil {
+		return kern.Change{}, err
+	}
+	defer d.close()
+	if err := c.readyPool(d.cpus); err != nil {
+		return kern.Change{}, err
+	}
+	start := time.Now()
+	before, err := c.fenced()
+	if err == nil {
+		err = c.engage(d)
+	}
+	if err != nil {
+		return kern.Change{}, errors.Join(err, c.disengage(d))
+	}
+	c.mode = kern.Pool
+	return c.change(start, before)
+}
+
+// engage takes the steps of enterPool.
+func (c *crossing) engage(d *drain) error {
+	if err := c.progs.setLocal(true); err != nil {
+		return err
+	}
+	for _, first := range []bool{true, false} {
+		if err := c.swap(first, true); err != nil {
+			return err
+		}
+	}
+	if err := quiesce(); err != nil {
+		return err
+	}
+	all := formatMask(d.cpus)
+	for _, m := range c.masks {
+		if err := m.set(all); err != nil {
+			return err
+		}
+	}
+	if err := d.wait(c.hops); err != nil {
+		return err
+	}
+	var err error
+	if c.unsteered, err = c.countUnsteered(); err != nil {
+		return err
+	}
+	if err := c.progs.setLocal(false); err != nil {
+		return err
+	}
+	return c.await(d, false)
+}
+
+// leavePool changes from pool to inline: the steps of enterPool in reverse.
+func (c *crossing) leavePool() (kern.Change, error) {
+	d, err := newDrain()
+	if err != nil {
+		return kern.Change{}, err
+	}
+	defer d.close()
+	start := time.Now()
+	before, err := c.fenced()
+	if err != nil {
+		return kern.Change{}, err
+	}
+	if err := c.disengage(d); err != nil {
+		return kern.Change{}, err
+	}
+	c.mode = kern.Inline
+	return c.change(start, before)
+}
+
+func (c *crossing) disengage(d *drain) error {
+	if err := c.progs.setLocal(true); err != nil {
+		return err
+	}
+	if err := c.await(d, true); err != nil {
+		return err
+	}
+	for _, m := range c.masks {
+		if err := m.set(nobody); err != nil {
+			return err
+		}
+	}
+	if err := c.swap(false, false); err != nil {
+		return err
+	}
+	if err := d.wait(c.hops); err != nil {
+		return err
+	}
+	return c.swap(true, false)
+}
+
+// swap puts the pool's programs in place of the plain ones, or back: those that take
+// marks off, or the others.
+func (c *crossing) swap(takesMark, pool bool) error {
+	for _, h := range c.hooks {
+		if h.takesMark != takesMark {
+			continue
+		}
+		name := h.plain
+		if pool {
+			name = h.pool
+		}
+		if err := h.swap(c.progs.byName[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// await returns when no bucket has frames in flight to a wrong slot. Those that were lost on the
+// way, and are the last of their bucket, are found out now and then.
+func (c *crossing) await(d *drain, local bool) error {
+	const (
+		tick     = time.Millisecond
+		settle   = 20 * time.Millisecond
+		patience = 30 * time.Second
+	)
+	start, settled := time.Now(), time.Now()
+	for {
+		n, err := c.progs.fence.Moving(c.policy, local)
+		if err != nil || n == 0 {
+			return err
+		}
+		if time.Since(start) > patience {
+			return fmt.Errorf("%d buckets don't move for %v: %w", n, patience, os.ErrDeadlineExceeded)
+		}
+		if time.Since(settled) > settle {
+			if err := c.progs.fence.Settle(func() error { return d.wait(c.hops) }); err != nil {
+				return err
+			}
+			settled = time.Now()
+		}
+		time.Sleep(tick)
+	}
+}
+
+// readyPool loads what mode pool needs, and refuses what would keep it from working.
+func (c *crossing) readyPool(usable []int) error {
+	for _, cpu := range c.policy.CPUs() {
+		if !slices.Contains(usable, cpu) {
+			return fmt.Errorf("%w: cpu %d is offline or isolated, RPS doesn't use it (choose other CPUs for the pool)", kern.ErrRefused, cpu)
+		}
+	}
+	for _, m := range c.masks {
+		if err := m.checkFlows(); err != nil {
+			return err
+		}
+	}
+	if err := c.progs.addFence(usable); err != nil {
+		return err
+	}
+	for _, h := range c.hooks {
+		if err := c.progs.load(h.pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fenced is how many frames were dropped for order's sake.
+func (c *crossing) fenced() (n uint64, err error) {
+	for dir := range 2 {
+		counts, err := c.progs.counters.Read(dir)
+		if err != nil {
+			return 0, err
+		}
+		n += counts.Drops["fence"]
+	}
+	return n, nil
+}
+
+func (c *crossing) change(start time.Time, before uint64) (kern.Change, error) {
+	took := time.Since(start).Microseconds()
+	after, err := c.fenced()
+	return kern.Change{Blocked: after - before, Micros: took}, err
+}
+
+// Moving implements kern.Crossing.
+func (c *crossing) Moving() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, fmt.Errorf("read fence of %s: %w", c.name, os.ErrClosed)
+	}
+	if c.mode != kern.Pool {
+		return 0, nil
+	}
+	n, err := c.progs.fence.Moving(c.policy, false)
+	if err != nil || n == 0 || time.Since(c.settled) < 50*time.Millisecond {
+		return n, err
+	}
+	c.settled = time.Now()
+	if err := c.settle(); err != nil {
+		return 0, fmt.Errorf("read fence of %s: %w", c.name, err)
+	}
+	return c.progs.fence.Moving(c.policy, false)
+}
+
+// settle finds out which frames were lost.
+func (c *crossing) settle() error {
+	d, err := newDrain()
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	return c.progs.fence.Settle(func() error { return d.wait(c.hops) })
+}

@@ -1,0 +1,136 @@
+// Package skb is the datapaths direct and tc: frames cross as socket buffers, as the kernel's own stack
+// has them, with all their offloads.
+//
+//	direct   a0 ═══════════════════ b0       a veth pair: nobody is in the middle
+//	tc       a0 ═══ a1 ┄ tcx ┄ b1 ═══ b0     outer sides, or existing devices, stitched by programs
+//
+// The frame takes the way of any veth frame: the sender's CPU puts it into a CPU's backlog, and
+// that CPU receives it. In mode inline it is the backlog of the sender's CPU. In mode pool a program at the
+// sender's end chooses the CPU by the policy's hash and table; it writes it into the frame's hash, by which RPS
+// (Documentation/networking/scaling.rst) chooses the backlog; and the program at the far end takes
+// it off again.
+//
+//	mode     egress of an inner end   RPS        ingress of the far inner end
+//	inline   direct: counts           off        direct: counts
+//	pool     fence, mark              all CPUs   fence, takes the mark off
+//
+// Between the two the frame may be in one queue only, a CPU's backlog, or in several of the same CPU. So mode
+// inline is the slot "sender's CPU" of mode pool (kern.Local): modes change by the fence, without a
+// lost frame. A pair that is inline has no RPS and no mark, whatever it was before.
+package skb
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+// crossing is a pair of either datapath. What differs is which hooks it has.
+type crossing struct {
+	name     string
+	stitched bool
+	policy   *kern.Policy
+
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	mode    kern.Mode
+	hooks   []*hook
+	masks   []*mask // where the pool's CPU is chosen
+	hops    int     // backlogs that a frame passes, one after the other
+	progs   *programs
+	meters  [2]meter
+	noPool  error // why there is no mode pool
+	settled time.Time
+	watch   *watch // tc: of the inner ends' addresses
+	// Unsteered frames of earlier modes, of which the ledger doesn't tell.
+	unsteered [2]uint64
+	notes     []string
+}
+
+// meter is what one direction's ledger is read from, besides the programs' counters.
+type meter interface {
+	read(kern.Counts) (kern.Ledger, error)
+	close() error
+}
+
+// start loads and attaches all programs of mode inline, then changes to mode.
+func (c *crossing) start(mode kern.Mode) error {
+	for _, h := range c.hooks {
+		if err := c.progs.load(h.plain); err != nil {
+			return err
+		}
+	}
+	for _, m := range c.masks {
+		if err := m.set(nobody); err != nil {
+			return err
+		}
+	}
+	for _, h := range c.hooks {
+		if err := h.attach(c.progs.byName[h.plain]); err != nil {
+			return err
+		}
+	}
+	c.mode = kern.Inline
+	_, err := c.setMode(mode)
+	return err
+}
+
+// nobody is the mask of a device without RPS.
+var nobody = []byte("0")
+
+// Close implements kern.Crossing.
+func (c *crossing) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	var errs []error
+	if c.mode == kern.Pool {
+		// So that no frame with a mark meets an end without a program.
+		if _, err := c.leavePool(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, c.free())...)
+}
+
+// free gives up what was made, as far as it was.
+func (c *crossing) free() error {
+	var errs []error
+	for _, h := range c.hooks {
+		errs = append(errs, h.close())
+	}
+	for _, m := range c.masks {
+		errs = append(errs, m.restore(), m.close())
+	}
+	for _, m := range c.meters {
+		if m != nil {
+			errs = append(errs, m.close())
+		}
+	}
+	if c.watch != nil {
+		errs = append(errs, c.watch.close())
+	}
+	if c.progs != nil {
+		errs = append(errs, c.progs.close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close crossing %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Threads implements kern.Crossing.
+func (c *crossing) Threads() []kern.Thread { return nil }
+
+// Notes implements kern.Crossing.
+func (c *crossing) Notes() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.notes...)
+}
