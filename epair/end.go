@@ -18,7 +18,7 @@ import (
 //
 //	             in the end's namespace          what ports open
 //	veth         Name, InnerIndex                NetnsFD, Ifindex: the outer side
-//	tap          Name, InnerIndex                TapFD
+//	tap          Name, InnerIndex                TapFD, TapQueues
 //	dev          Name, InnerIndex = Ifindex      NetnsFD, Ifindex: the same interface
 type End struct {
 	env  *Env
@@ -28,7 +28,9 @@ type End struct {
 	mtu  int
 	// rings: what the port receives from are rings of the device's queues, not its one stream.
 	rings bool
-	mac   net.HardwareAddr
+	// fanned: the kernel may spread what the port receives over one queue of a tap per worker.
+	fanned bool
+	mac    net.HardwareAddr
 
 	portIndex  int       // of the device that ports open; 0 while there is none
 	innerIndex int       // of the device in the end's namespace
@@ -42,11 +44,14 @@ type End struct {
 	owned   bool            // the namespace is ours
 	claimed bool            // dev: in Env.devs
 	tapFD   int             // -1 unless there is one
+	tapMore []int           // a tap's further queues
 	base    map[string]bool // veth: offloads that we changed, as they were first
 }
 
 func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
-	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, rings: c.Port == "xdp"}
+	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1}
+	e.rings = c.Port == "xdp"
+	e.fanned = c.Mode == "pool" && !e.rings
 	e.state.Store(int32(Down)) // until the monitor knows better
 	return e
 }

@@ -23,7 +23,7 @@ var ErrClosed = errors.New("environment is closed")
 // EnvConfig is the settings of an Env. The zero value will do.
 type EnvConfig struct {
 	Dir    string // where instances have their locks; /run/epair
-	Queues int    // receive and transmit queues of each veth side; 1. With port xdp the outer side receives from one
+	Queues int    // of each veth side, both ways, and of each tap; 1. With port xdp the outer side receives from one
 }
 
 // Env is where one process keeps its pairs: the private namespace of the outer

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -68,22 +69,15 @@ func (e *End) createTAP() error {
 	return nil
 }
 
-// openTAP opens the first queue of a new TAP in the private namespace.
+// openTAP opens the queues of a new TAP in the private namespace: all that it will ever have, as a
+// queue can only be added to a device in its opener's namespace.
 func (e *End) openTAP(name string) error {
 	return e.env.private.Do(func() error {
-		fd, err := unix.Open(e.env.tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return tunError(e.env.tun, err)
-		}
-		e.tapFD = fd // from here on Delete closes it
-		req, err := unix.NewIfreq(name)
+		fd, err := e.openQueue(name)
 		if err != nil {
 			return err
 		}
-		req.SetUint16(tapFlags)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-			return fmt.Errorf("create it: %w", err)
-		}
+		e.tapFD = fd // from here on Delete closes it
 		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffload|tapUSO)
 		if errors.Is(err, unix.EINVAL) {
 			err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, tapOffload)
@@ -94,8 +88,57 @@ func (e *End) openTAP(name string) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHdrLen); err != nil {
 			return fmt.Errorf("set header size: %w", err)
 		}
+		if !e.fanned {
+			return nil
+		}
+		for range e.env.queues - 1 {
+			if err := e.addQueue(name); err != nil {
+				return fmt.Errorf("add a queue: %w", err)
+			}
+		}
 		return nil
 	})
+}
+
+// openQueue opens a queue of the TAP, its first or another one.
+func (e *End) openQueue(name string) (int, error) {
+	fd, err := unix.Open(e.env.tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, tunError(e.env.tun, err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(tapFlags)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("create it: %w", err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// addQueue opens a further queue and detaches it.
+func (e *End) addQueue(name string) error {
+	fd, err := e.openQueue(name)
+	if err != nil {
+		return err
+	}
+	e.tapMore = append(e.tapMore, fd) // from here on Delete closes it
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_DETACH_QUEUE)
+	return unix.IoctlIfreq(fd, unix.TUNSETQUEUE, req)
+}
+
+// TapQueues are a tap's further queues, in mode pool one less than the Env has: detached, so that the
+// device has one queue until a port attaches more.
+// borrowed: as TapFD.
+func (e *End) TapQueues() []int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.tapMore)
 }
 
 // tunError says how to get the clone device.
@@ -120,6 +163,10 @@ func (e *End) deleteTAP() error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, fd := range e.tapMore {
+		err = errors.Join(err, unix.Close(fd))
+	}
+	e.tapMore = nil
 	if e.tapFD >= 0 {
 		err = errors.Join(err, unix.Close(e.tapFD))
 		e.tapFD = -1

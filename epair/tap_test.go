@@ -106,6 +106,41 @@ func TestTAPDeletedWhilePortsAreOpen(t *testing.T) {
 	}
 }
 
+// In mode pool there is a queue for each worker. All but the first can be attached.
+func TestTAPQueues(t *testing.T) {
+	env := newEnv(t, EnvConfig{Queues: 3})
+	for _, c := range []struct {
+		mode, port string
+		more       int
+	}{{"pool", "packet", 2}, {"pool", "xdp", 0}, {"inline", "packet", 0}} {
+		cfg := tapPair("q"+c.mode+c.port, "tq"+c.mode+c.port)
+		cfg.Mode, cfg.Port = c.mode, c.port
+		p := createUp(t, env, cfg)
+		more := p.A.TapQueues()
+		if len(more) != c.more || len(p.B.TapQueues()) != 0 {
+			t.Errorf("%s, port %s: further queues %v, of a veth %v", c.mode, c.port, more, p.B.TapQueues())
+		}
+		for _, fd := range more {
+			req := must(unix.NewIfreq(""))
+			if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); err != nil || req.Name() != "tap0" || req.Uint16()&unix.IFF_DETACH_QUEUE == 0 {
+				t.Errorf("queue of %q has flags %#x: %v", req.Name(), req.Uint16(), err)
+			}
+			req.SetUint16(unix.IFF_ATTACH_QUEUE)
+			if err := unix.IoctlIfreq(fd, unix.TUNSETQUEUE, req); err != nil {
+				t.Errorf("attach: %v", err)
+			}
+		}
+		if err := p.Delete(); err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range more {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); !errors.Is(err, unix.EBADF) {
+				t.Errorf("queue %d is open after the end: %v", fd, err)
+			}
+		}
+	}
+}
+
 func TestTAPWithoutCloneDevice(t *testing.T) {
 	env := newEnv(t, EnvConfig{})
 	env.tun = "/run/no-tun"
