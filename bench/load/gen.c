@@ -31,7 +31,7 @@ struct gen_state {
 	__u64 turns; /* of the program */
 	__u64 spins; /* turns between start and end in which no frame was due */
 	__u64 due;   /* frames, sent or skipped */
-	__u64 offered, bytes, skipped, max_late, finished;
+	__u64 offered, bytes, skipped, max_late, last, finished; /* last: when a frame went */
 	__u32 flow, imix;
 };
 
@@ -158,6 +158,7 @@ int generate(struct xdp_md *ctx)
 	late = now - when;
 	if (late > s->max_late)
 		s->max_late = late;
+	s->last = now;
 	s->offered++;
 	s->bytes += size;
 	write(f, t, size, o->run);

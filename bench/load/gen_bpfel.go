@@ -41,6 +41,7 @@ type genGenState struct {
 	Bytes    uint64
 	Skipped  uint64
 	MaxLate  uint64
+	Last     uint64
 	Finished uint64
 	Flow     uint32
 	Imix     uint32

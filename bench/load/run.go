@@ -17,6 +17,7 @@ const (
 	lead     = 2 * time.Millisecond // between an order and the first frame
 	patience = 10 * time.Second     // for generators to come up; a call takes some 20 ms
 	poll     = time.Millisecond
+	minGrace = 500 * time.Millisecond // for late frames, behind the end of a run
 	never    = math.MaxUint64
 	fraction = 20 // bits of a period behind the nanosecond
 
@@ -107,7 +108,7 @@ func (t *turn) conduct(ctx context.Context, d time.Duration) error {
 	t.begin = now() + uint64(lead)
 	t.end = t.begin + uint64(d)
 	t.ended = t.end
-	grace := max(d/10, 100*time.Millisecond)
+	grace := max(d/10, minGrace)
 	for _, c := range t.g.cpus {
 		o := c.order(t.g.run, t.g.cfg.Burst)
 		o.End, o.Limit = t.end, t.end+uint64(grace)
@@ -153,14 +154,20 @@ func (t *turn) stop() (r Result, err error) {
 	if t.begin == 0 {
 		return r, errors.Join(errs...)
 	}
-	elapsed := time.Duration(t.ended - min(t.begin, t.ended))
-	r.Start, r.Seconds = time.Duration(t.begin), elapsed.Seconds()
+	ordered, took := t.ended-min(t.begin, t.ended), uint64(0)
 	for _, c := range t.g.cpus {
 		s, err := c.state()
 		errs = append(errs, err)
-		r.add(s, c.intended(elapsed))
+		r.add(s, c.intended(time.Duration(ordered)))
+		took = max(took, s.Last-min(t.begin, s.Last))
 	}
-	r.rates(t.g.cfg.Rate > 0)
+	r.Start, r.Seconds = time.Duration(t.begin), time.Duration(max(ordered, took)).Seconds()
+	if r.Seconds > 0 {
+		r.OfferedPPS = float64(r.Offered) / r.Seconds
+	}
+	if t.g.cfg.Rate > 0 && ordered > 0 {
+		r.IntendedPPS = float64(r.Offered+r.Skipped+r.Missing) / time.Duration(ordered).Seconds()
+	}
 	return r, errors.Join(errs...)
 }
 
@@ -171,16 +178,6 @@ func (r *Result) add(s genGenState, intended uint64) {
 	r.Spins += s.Spins
 	r.MaxLate = max(r.MaxLate, time.Duration(s.MaxLate))
 	r.Missing += intended - min(s.Due, intended)
-}
-
-func (r *Result) rates(paced bool) {
-	if r.Seconds == 0 {
-		return
-	}
-	r.OfferedPPS = float64(r.Offered) / r.Seconds
-	if paced {
-		r.IntendedPPS = float64(r.Offered+r.Skipped+r.Missing) / r.Seconds
-	}
 }
 
 // thread is a generator at work.

@@ -1,0 +1,173 @@
+// Package baseline makes what epair is compared with: the kernel's own ways to join two interfaces, each as bare as
+// it can be, and other programs that do it in user space.
+package baseline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/subject"
+	"github.com/epair-net/epair/bench/topo"
+	"github.com/epair-net/epair/internal/netns"
+)
+
+// All returns the baselines, the simplest first.
+func All() []subject.Subject {
+	both, frame := []load.Mode{load.Frame, load.Skb}, []load.Mode{load.Frame}
+	return []subject.Subject{
+		{Name: "veth", Modes: both, OnLoad: true, Path: "veth pair", Join: joinVeth},
+		{Name: "bridge", Modes: both, OnLoad: true, Path: "veth → Linux bridge → veth", Join: split(bridge)},
+		{Name: "tc-redirect", Modes: both, OnLoad: true, Path: "veth → tcx ingress bpf_redirect → veth", Join: split(tcRedirect)},
+		{Name: "xdp-redirect", Modes: frame, OnLoad: true, Path: "veth → XDP devmap redirect → veth", Join: split(xdpRedirect)},
+		{Name: "asavie", Modes: frame, Path: "veth → asavie/xdp l2fwd → veth", Join: asavie},
+		{Name: "ovs", Modes: frame, Path: "veth → Open vSwitch (netdev) → veth", Join: split(ovs)},
+		{Name: "dpdk-af_packet", Modes: frame, Path: "veth → testpmd io, net_af_packet → veth", Join: split(testpmd("net_af_packet"))},
+		{Name: "dpdk-af_xdp", Modes: frame, Path: "veth → testpmd io, net_af_xdp → veth", Join: split(testpmd("net_af_xdp"))},
+	}
+}
+
+// asavie would join by github.com/asavie/xdp, a library without a release.
+func asavie(context.Context, subject.Options, []subject.Link) (subject.Made, error) {
+	return subject.Made{}, fmt.Errorf("%w: github.com/asavie/xdp isn't linked into this program (the Go module proxy doesn't serve it)", subject.ErrAbsent)
+}
+
+// closers close in reverse order.
+type closers []io.Closer
+
+func (c closers) Close() error {
+	var errs []error
+	for i := len(c) - 1; i >= 0; i-- {
+		errs = append(errs, c[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeFunc is a Close.
+type closeFunc func() error
+
+func (f closeFunc) Close() error { return f() }
+
+// joinVeth makes each link one veth. It has nothing to close: interfaces go with their namespaces.
+func joinVeth(_ context.Context, o subject.Options, links []subject.Link) (subject.Made, error) {
+	for _, l := range links {
+		a, b, err := veth(l.A, l.NameA, l.B, l.NameB, o.MTU)
+		if err != nil {
+			return subject.Made{}, err
+		}
+		if o.Mode == load.Frame {
+			if err := errors.Join(topo.NAPI(a), topo.NAPI(b)); err != nil {
+				return subject.Made{}, err
+			}
+		}
+	}
+	return subject.Made{Closer: closers{}}, nil
+}
+
+// middle joins two interfaces of one namespace.
+type middle func(ctx context.Context, o subject.Options, mid *netns.NS, in, out topo.End, inName, outName string) (subject.Made, error)
+
+// split makes each link two veths with a namespace between, in which join works.
+func split(join middle) func(context.Context, subject.Options, []subject.Link) (subject.Made, error) {
+	return func(ctx context.Context, o subject.Options, links []subject.Link) (made subject.Made, err error) {
+		var all closers
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, all.Close())
+			}
+		}()
+		for _, l := range links {
+			mid, err := topo.Space()
+			if err != nil {
+				return made, err
+			}
+			all = append(all, mid)
+			m, err := splitLink(ctx, o, l, mid, join)
+			if err != nil {
+				return made, err
+			}
+			if m.Closer != nil {
+				all = append(all, m.Closer)
+			}
+			made.Commands, made.Why = append(made.Commands, m.Commands...), append(made.Why, m.Why...)
+		}
+		made.Closer = all
+		return made, nil
+	}
+}
+
+func splitLink(ctx context.Context, o subject.Options, l subject.Link, mid *netns.NS, join middle) (m subject.Made, err error) {
+	a, in, err := veth(l.A, l.NameA, mid, topo.InName, o.MTU)
+	if err != nil {
+		return m, err
+	}
+	out, b, err := veth(mid, topo.OutName, l.B, l.NameB, o.MTU)
+	if err != nil {
+		return m, err
+	}
+	if o.Mode == load.Frame { // redirected frames reach only a veth that has a NAPI
+		for _, e := range []topo.End{a, in, out, b} {
+			if err := topo.NAPI(e); err != nil {
+				return m, err
+			}
+		}
+	}
+	return join(ctx, o, mid, in, out, topo.InName, topo.OutName)
+}
+
+// veth makes a veth whose sides are up and running.
+func veth(a *netns.NS, nameA string, b *netns.NS, nameB string, mtu int) (endA, endB topo.End, err error) {
+	err = a.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = nameA, mtu
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: nameB, PeerMTU: uint32(mtu), PeerNamespace: netlink.NsFd(b.FD())})
+	})
+	if err != nil {
+		return endA, endB, fmt.Errorf("make veth %s-%s: %w", nameA, nameB, err)
+	}
+	if endA, err = topo.Up(a, nameA); err != nil {
+		return endA, endB, err
+	}
+	if endB, err = topo.Up(b, nameB); err != nil {
+		return endA, endB, err
+	}
+	return endA, endB, errors.Join(topo.Await(endA), topo.Await(endB))
+}
+
+// bridge joins by a bridge that does nothing but switch.
+func bridge(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.End, _, _ string) (m subject.Made, err error) {
+	const name = "br"
+	err = mid.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		snoop := false
+		br := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop}
+		if err := netlink.LinkAdd(br); err != nil {
+			return err
+		}
+		for _, e := range []topo.End{in, out} {
+			l, err := netlink.LinkByIndex(e.Index)
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(l, br); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		var e topo.End
+		if e, err = topo.Up(mid, name); err == nil {
+			err = topo.Await(e)
+		}
+	}
+	if err != nil {
+		return m, fmt.Errorf("make bridge: %w", err)
+	}
+	return m, nil // the bridge goes with its namespace
+}
