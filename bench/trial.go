@@ -8,21 +8,10 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/vishvananda/netlink"
 
 	"github.com/epair-net/epair/bench/load"
 	"github.com/epair-net/epair/bench/sink"
-	"github.com/epair-net/epair/bench/wire"
-	"github.com/epair-net/epair/internal/netns"
 )
-
-// Topology is what is measured: frames that enter at the load's interface should come out at the sink's.
-type Topology interface {
-	// Load and Sink are inner ends: descriptor of the namespace and index of the interface, both borrowed until Close.
-	Load() (netns, ifindex int)
-	Sink() (netns, ifindex int)
-	Close() error
-}
 
 // TrialResult is what one trial showed: one load, for one time, counted at the far end.
 type TrialResult struct {
@@ -73,7 +62,11 @@ const (
 // NewTrial makes load and sink for a topology. cfg says how to load; where, and the frames' addresses as far
 // as they are zero, the topology says.
 func NewTrial(topo Topology, cfg load.Config) (t *Trial, err error) {
-	ns, ifindex := topo.Sink()
+	to := sink.Config{Mode: cfg.Mode, Flows: cfg.Flows}
+	to.NetNS, to.Ifindex = topo.Sink()
+	if w, ok := topo.(Wide); ok {
+		cfg.Also, to.Also = w.Also()
+	}
 	if err := aim(&cfg, topo); err != nil {
 		return nil, err
 	}
@@ -84,49 +77,11 @@ func NewTrial(topo Topology, cfg load.Config) (t *Trial, err error) {
 			t = nil
 		}
 	}()
-	if t.Sink, err = sink.New(sink.Config{NetNS: ns, Ifindex: ifindex, Mode: cfg.Mode, Flows: cfg.Flows}); err != nil {
+	if t.Sink, err = sink.New(to); err != nil {
 		return t, err
 	}
 	t.Gen, err = load.New(cfg)
 	return t, err
-}
-
-// Gateway is a Topology that routes: frames must carry its address.
-type Gateway interface{ Gateway() wire.MAC }
-
-// aim completes cfg with what topo says.
-func aim(cfg *load.Config, topo Topology) (err error) {
-	cfg.NetNS, cfg.Ifindex = topo.Load()
-	if cfg.SrcMAC == (wire.MAC{}) {
-		if cfg.SrcMAC, err = address(topo.Load()); err != nil {
-			return err
-		}
-	}
-	if cfg.DstMAC != (wire.MAC{}) {
-		return nil
-	}
-	if g, ok := topo.(Gateway); ok {
-		cfg.DstMAC = g.Gateway()
-		return nil
-	}
-	cfg.DstMAC, err = address(topo.Sink())
-	return err
-}
-
-// address reads the Ethernet address of an interface.
-func address(ns, ifindex int) (mac wire.MAC, err error) {
-	err = netns.Do(ns, func() error {
-		l, err := netlink.LinkByIndex(ifindex)
-		if err != nil {
-			return err
-		}
-		copy(mac[:], l.Attrs().HardwareAddr)
-		return nil
-	})
-	if err != nil {
-		return mac, fmt.Errorf("read address of interface %d: %w", ifindex, err)
-	}
-	return mac, nil
 }
 
 // Close closes load and sink. It is idempotent.

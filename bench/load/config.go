@@ -26,8 +26,9 @@ func (m Mode) String() string {
 
 // Config says what is sent, where and how fast.
 type Config struct {
-	NetNS   int // descriptor of the namespace of the interface, borrowed until New returns
-	Ifindex int // the inner end, that frames leave by
+	NetNS   int   // descriptor of the namespace of the interface, borrowed until New returns
+	Ifindex int   // the inner end, that frames leave by
+	Also    []int // further ones in the same namespace; flows take turns with them
 	Mode    Mode
 	CPUs    []int // one generator on each; every one has its own flows
 	Flows   int   // of all generators, at least one each
@@ -74,6 +75,9 @@ func (c *Config) check() error {
 	}
 	if c.Flows < len(c.CPUs) || c.Flows > wire.MaxFlow {
 		fail("%d flows: outside %d (one a generator) to %d", c.Flows, len(c.CPUs), wire.MaxFlow)
+	}
+	if c.Flows < 1+len(c.Also) {
+		fail("%d flows for %d interfaces", c.Flows, 1+len(c.Also))
 	}
 	if !c.IMIX {
 		if err := wire.CheckSize(c.Size); err != nil {

@@ -11,7 +11,7 @@ enum { IMIX_LEN = 48 };
 /* What doesn't change in the life of a generator. */
 volatile const __u32 flows, first_flow;
 volatile const __u32 input_len; /* of the frames the kernel makes: longer than all that are sent */
-volatile const __u32 skb_mode, target;
+volatile const __u32 skb_mode, targets; /* interfaces: flow f leaves by number f mod targets */
 volatile const __u32 use_imix, imix_skip; /* imix_skip: further step when all flows had a turn */
 volatile const __u16 sizes[IMIX_LEN];
 
@@ -62,12 +62,25 @@ struct {
 	__type(value, struct gen_flow);
 } templates SEC(".maps");
 
+/* The interfaces, for redirects of XDP frames and of socket buffers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
+	__uint(max_entries, 1); /* set to their number before loading */
 	__type(key, __u32);
 	__type(value, __u32);
-} device SEC(".maps");
+} devices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1); /* set to their number before loading */
+	__type(key, __u32);
+	__type(value, __u32);
+} indices SEC(".maps");
+
+static __always_inline __u32 target(__u32 flow)
+{
+	return targets > 1 ? flow % targets : 0;
+}
 
 /* due says whether a frame is to go now, and when it should have gone. */
 static __always_inline int due(const struct gen_order *o, struct gen_state *s, __u64 now, __u64 *when)
@@ -169,7 +182,7 @@ int generate(struct xdp_md *ctx)
 	 * frame's last journey. */
 	if (bpf_xdp_adjust_tail(ctx, (int)size - (int)input_len))
 		return XDP_ABORTED;
-	return skb_mode ? XDP_PASS : bpf_redirect_map(&device, 0, 0);
+	return skb_mode ? XDP_PASS : bpf_redirect_map(&devices, target(first_flow + flow), 0);
 }
 
 /* On lo, where the frames of a generator in skb mode come up. */
@@ -177,8 +190,11 @@ SEC("tcx/ingress")
 int divert(struct __sk_buff *skb)
 {
 	struct wire_frame *f = (void *)(long)skb->data;
+	__u32 key, *index;
 
 	if ((void *)(f + 1) > (void *)(long)skb->data_end || !wire_ours(f))
 		return WIRE_TCX_NEXT;
-	return bpf_redirect(target, 0);
+	key = target(f->flow);
+	index = bpf_map_lookup_elem(&indices, &key);
+	return index ? bpf_redirect(*index, 0) : WIRE_TCX_DROP;
 }

@@ -59,8 +59,10 @@ func New(cfg Config) (g *Gen, err error) {
 
 // load runs in the namespace of the interface: that is where the kernel looks indices up.
 func (g *Gen) load(headers []wire.Header) error {
-	if _, err := netlink.LinkByIndex(g.cfg.Ifindex); err != nil {
-		return fmt.Errorf("find interface %d: %w", g.cfg.Ifindex, err)
+	for _, index := range g.cfg.interfaces() {
+		if _, err := netlink.LinkByIndex(index); err != nil {
+			return fmt.Errorf("find interface %d: %w", index, err)
+		}
 	}
 	n := len(g.cfg.CPUs)
 	for i, cpu := range g.cfg.CPUs {
@@ -96,9 +98,12 @@ func (c *generator) load(cfg *Config, headers []wire.Header, first int) error {
 		return fmt.Errorf("read program: %w", err)
 	}
 	spec.Maps["templates"].MaxEntries = uint32(len(headers))
+	for _, name := range []string{"devices", "indices"} {
+		spec.Maps[name].MaxEntries = uint32(len(cfg.interfaces()))
+	}
 	for name, value := range map[string]any{
 		"flows": uint32(len(headers)), "first_flow": uint32(first), "input_len": uint32(len(c.input)),
-		"skb_mode": flag(cfg.Mode == Skb), "target": uint32(cfg.Ifindex),
+		"skb_mode": flag(cfg.Mode == Skb), "targets": uint32(len(cfg.interfaces())),
 		"use_imix": flag(cfg.IMIX), "imix_skip": skip(len(headers)), "sizes": sizes,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -112,13 +117,24 @@ func (c *generator) load(cfg *Config, headers []wire.Header, first int) error {
 	for i := range headers {
 		c.flows[i] = template(&headers[i])
 	}
-	if cfg.Mode == Frame {
-		if err := c.objs.Device.Put(uint32(0), uint32(cfg.Ifindex)); err != nil {
-			return fmt.Errorf("aim at interface %d: %w", cfg.Ifindex, err)
+	return c.aim(cfg)
+}
+
+// aim tells the program its interfaces.
+func (c *generator) aim(cfg *Config) error {
+	targets := c.objs.Devices
+	if cfg.Mode == Skb {
+		targets = c.objs.Indices
+	}
+	for i, index := range cfg.interfaces() {
+		if err := targets.Put(uint32(i), uint32(index)); err != nil {
+			return fmt.Errorf("aim at interface %d: %w", index, err)
 		}
 	}
 	return nil
 }
+
+func (c *Config) interfaces() []int { return append([]int{c.Ifindex}, c.Also...) }
 
 func flag(b bool) uint32 {
 	if b {

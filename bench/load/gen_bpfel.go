@@ -51,7 +51,8 @@ type genGenState struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	genMapDevice    = "device"
+	genMapDevices   = "devices"
+	genMapIndices   = "indices"
 	genMapOrders    = "orders"
 	genMapStates    = "states"
 	genMapTemplates = "templates"
@@ -63,7 +64,7 @@ const (
 	genVarInputLen  = "input_len"
 	genVarSizes     = "sizes"
 	genVarSkbMode   = "skb_mode"
-	genVarTarget    = "target"
+	genVarTargets   = "targets"
 	genVarUseImix   = "use_imix"
 )
 
@@ -117,7 +118,8 @@ type genProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type genMapSpecs struct {
-	Device    *ebpf.MapSpec `ebpf:"device"`
+	Devices   *ebpf.MapSpec `ebpf:"devices"`
+	Indices   *ebpf.MapSpec `ebpf:"indices"`
 	Orders    *ebpf.MapSpec `ebpf:"orders"`
 	States    *ebpf.MapSpec `ebpf:"states"`
 	Templates *ebpf.MapSpec `ebpf:"templates"`
@@ -133,7 +135,7 @@ type genVariableSpecs struct {
 	InputLen  *ebpf.VariableSpec `ebpf:"input_len"`
 	Sizes     *ebpf.VariableSpec `ebpf:"sizes"`
 	SkbMode   *ebpf.VariableSpec `ebpf:"skb_mode"`
-	Target    *ebpf.VariableSpec `ebpf:"target"`
+	Targets   *ebpf.VariableSpec `ebpf:"targets"`
 	UseImix   *ebpf.VariableSpec `ebpf:"use_imix"`
 }
 
@@ -157,7 +159,8 @@ func (o *genObjects) Close() error {
 //
 // It can be passed to loadGenObjects or ebpf.CollectionSpec.LoadAndAssign.
 type genMaps struct {
-	Device    *ebpf.Map `ebpf:"device"`
+	Devices   *ebpf.Map `ebpf:"devices"`
+	Indices   *ebpf.Map `ebpf:"indices"`
 	Orders    *ebpf.Map `ebpf:"orders"`
 	States    *ebpf.Map `ebpf:"states"`
 	Templates *ebpf.Map `ebpf:"templates"`
@@ -165,7 +168,8 @@ type genMaps struct {
 
 func (m *genMaps) Close() error {
 	return _GenClose(
-		m.Device,
+		m.Devices,
+		m.Indices,
 		m.Orders,
 		m.States,
 		m.Templates,
@@ -182,7 +186,7 @@ type genVariables struct {
 	InputLen  *ebpf.Variable `ebpf:"input_len"`
 	Sizes     *ebpf.Variable `ebpf:"sizes"`
 	SkbMode   *ebpf.Variable `ebpf:"skb_mode"`
-	Target    *ebpf.Variable `ebpf:"target"`
+	Targets   *ebpf.Variable `ebpf:"targets"`
 	UseImix   *ebpf.Variable `ebpf:"use_imix"`
 }
 

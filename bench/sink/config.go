@@ -12,6 +12,7 @@ import (
 type Config struct {
 	NetNS   int       // descriptor of the namespace of the interface, borrowed until New returns
 	Ifindex int       // the inner end at which frames arrive
+	Also    []int     // further ones in the same namespace
 	Mode    load.Mode // Frame: an XDP program; Skb: a tcx ingress program
 	Flows   int       // of the load
 }

@@ -15,9 +15,9 @@ import (
 
 // Sink counts frames at one interface. Its methods may be called at any time, from one goroutine at a time.
 type Sink struct {
-	cfg  Config
-	objs counterObjects
-	hook link.Link
+	cfg   Config
+	objs  counterObjects
+	hooks []link.Link
 
 	once sync.Once
 	err  error
@@ -55,26 +55,32 @@ func (s *Sink) load() error {
 	return nil
 }
 
-func (s *Sink) attach() (err error) {
-	if s.cfg.Mode == load.Skb {
-		s.hook, err = link.AttachTCX(link.TCXOptions{Interface: s.cfg.Ifindex, Program: s.objs.SinkTcx, Attach: ebpf.AttachTCXIngress})
-	} else {
-		s.hook, err = link.AttachXDP(link.XDPOptions{Interface: s.cfg.Ifindex, Program: s.objs.SinkXdp, Flags: link.XDPDriverMode})
-	}
-	if err != nil {
-		return fmt.Errorf("attach to interface %d: %w", s.cfg.Ifindex, err)
+func (s *Sink) attach() error {
+	for _, index := range append([]int{s.cfg.Ifindex}, s.cfg.Also...) {
+		hook, err := s.hook(index)
+		if err != nil {
+			return fmt.Errorf("attach to interface %d: %w", index, err)
+		}
+		s.hooks = append(s.hooks, hook)
 	}
 	return nil
+}
+
+func (s *Sink) hook(index int) (link.Link, error) {
+	if s.cfg.Mode == load.Skb {
+		return link.AttachTCX(link.TCXOptions{Interface: index, Program: s.objs.SinkTcx, Attach: ebpf.AttachTCXIngress})
+	}
+	return link.AttachXDP(link.XDPOptions{Interface: index, Program: s.objs.SinkXdp, Flags: link.XDPDriverMode})
 }
 
 // Close detaches the sink. It is idempotent.
 func (s *Sink) Close() error {
 	s.once.Do(func() {
-		var err error
-		if s.hook != nil {
-			err = s.hook.Close()
+		var errs []error
+		for _, hook := range s.hooks {
+			errs = append(errs, hook.Close())
 		}
-		if err = errors.Join(err, s.objs.Close()); err != nil {
+		if err := errors.Join(append(errs, s.objs.Close())...); err != nil {
 			s.err = fmt.Errorf("close sink: %w", err)
 		}
 	})
