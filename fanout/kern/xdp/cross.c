@@ -7,18 +7,24 @@
  *
  * An end without an inner side has its out program on the way into its device (epair_egress_b). */
 #include "classify.h"
+
+/* A frame that is out has been before the out program; the stack gets it a little later. */
+static int settled(__u32 key);
+#define EPAIR_FENCE_SETTLED settled
+
 #include "counters.h"
 #include "meta.h"
 
 /* What becomes of a frame that comes in. Written by Go. */
 enum epair_gate {
-	EPAIR_OPEN,  /* it leaves at once, uncounted by the fence */
-	EPAIR_HASH,  /* it passes the fence, and leaves where its bucket is: at once, or by a worker */
-	EPAIR_SHUT,  /* it is dropped, for what comes behind it may take another way */
+	EPAIR_OPEN, /* it leaves at once, uncounted by the fence */
+	EPAIR_HASH, /* it passes the fence, and leaves where its bucket is: at once, or by a worker */
 };
 
+#define EPAIR_TABLE (~0U)
+
 volatile __u32 epair_gate;
-volatile __u32 epair_spread; /* EPAIR_HASH: the table says where buckets are; 0: nowhere but here */
+volatile __u32 epair_spread; /* EPAIR_HASH: the slot of all buckets, or EPAIR_TABLE */
 volatile __u32 epair_marks[2][EPAIR_MAX_CPUS]; /* the last marker that came out, by direction and CPU it went by */
 __u32 epair_marked[2];			       /* how many did */
 
@@ -31,6 +37,58 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } epair_last SEC(".maps");
+
+/* By direction, bucket and CPU, as epair_fence_out: when, by that CPU's clock of polls, the last frame of the
+ * bucket was before the out program there, plus 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} epair_left SEC(".maps");
+
+static __always_inline __u64 *left_at(__u32 key, __u32 cpu)
+{
+	__u32 i = key * epair_fence_layout.stride + cpu;
+
+	return bpf_map_lookup_elem(&epair_left, &i);
+}
+
+static __always_inline __u64 *clock_of(__u32 cpu)
+{
+	struct epair_clock *c = bpf_map_lookup_elem(&epair_polls, &cpu);
+
+	return c ? &c->now : 0;
+}
+
+/* settled says that what has come out of a bucket is in the stack: the NAPI polls in which it came out
+ * are over, so nothing that comes by another CPU can be in front of it. */
+static __noinline int settled(__u32 key)
+{
+	for (__u32 cpu = 0; cpu < EPAIR_MAX_CPUS; cpu++) {
+		if (cpu >= epair_fence_layout.cpus)
+			break;
+		__u64 *left = left_at(key, cpu), *now = clock_of(cpu);
+
+		if (!left || !now)
+			return 0;
+		__u64 then = *(volatile __u64 *)left;
+
+		if (then && *(volatile __u64 *)now + 1 - then < 2)
+			return 0;
+	}
+	return 1;
+}
+
+/* note_time is called before epair_fence_leave, whose atomic operation is the barrier that settled needs. */
+static __always_inline void note_time(__u32 dir, __u32 bucket)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	__u64 *left = left_at((dir & 1) * epair_fence_layout.buckets + bucket, cpu), *now = clock_of(cpu);
+
+	if (left && now)
+		*(volatile __u64 *)left = *now + 1; /* 0: never */
+}
 
 static __always_inline int drop(struct epair_counters *c, enum epair_drop reason)
 {
@@ -108,7 +166,7 @@ static __always_inline int steer(struct xdp_md *ctx, struct epair_counters *c, _
 
 	if (epair_classify_xdp(ctx, &cl))
 		return drop(c, EPAIR_DROP_CLASSIFY);
-	__u32 want = epair_spread ? cl.value : EPAIR_LOCAL, key = dir * epair_fence_layout.buckets + cl.bucket;
+	__u32 spread = epair_spread, want = spread == EPAIR_TABLE ? cl.value : spread, key = dir * epair_fence_layout.buckets + cl.bucket;
 	struct epair_bucket *b = bpf_map_lookup_elem(&epair_fence, &key);
 
 	/* A bucket that has to move must come to the fence, which sees to it that it can. */
@@ -129,18 +187,12 @@ static __always_inline int take_in(struct xdp_md *ctx, __u32 dir)
 		return XDP_ABORTED;
 	c->rx++;
 	c->rx_bytes += bpf_xdp_get_buff_len(ctx);
-	switch (epair_gate) {
-	case EPAIR_OPEN:
-		return let_out(c, dir);
-	case EPAIR_HASH:
-		return steer(ctx, c, dir);
-	}
-	return drop(c, EPAIR_DROP_FENCE);
+	return epair_gate == EPAIR_OPEN ? let_out(c, dir) : steer(ctx, c, dir);
 }
 
 /* come_out is where frames are out: they wait in none of our queues any more, and nothing
- * of ours goes further with them. */
-static __always_inline int come_out(struct xdp_md *ctx, __u32 dir)
+ * of ours goes further with them. polled says that a NAPI poll runs it. */
+static __always_inline int come_out(struct xdp_md *ctx, __u32 dir, int polled)
 {
 	struct epair_cross_meta *m = cross_meta(ctx);
 	struct epair_counters *c = epair_count(dir);
@@ -153,8 +205,11 @@ static __always_inline int come_out(struct xdp_md *ctx, __u32 dir)
 		__sync_fetch_and_add(&epair_marked[dir], 1);
 		return XDP_DROP;
 	}
-	if (m && epair_read_meta(&m->fence, &s))
+	if (m && epair_read_meta(&m->fence, &s)) {
+		if (polled)
+			note_time(dir, s.bucket);
 		epair_fence_leave(dir, &s);
+	}
 	if (strip_meta(ctx))
 		return XDP_ABORTED;
 	c->tx++;
@@ -177,25 +232,25 @@ int epair_in_b(struct xdp_md *ctx)
 SEC("xdp.frags")
 int epair_out_a(struct xdp_md *ctx)
 {
-	return come_out(ctx, 1);
+	return come_out(ctx, 1, 1);
 }
 
 SEC("xdp.frags")
 int epair_out_b(struct xdp_md *ctx)
 {
-	return come_out(ctx, 0);
+	return come_out(ctx, 0, 1);
 }
 
 SEC("xdp.frags/devmap")
 int epair_egress_a(struct xdp_md *ctx)
 {
-	return come_out(ctx, 1);
+	return come_out(ctx, 1, 0);
 }
 
 SEC("xdp.frags/devmap")
 int epair_egress_b(struct xdp_md *ctx)
 {
-	return come_out(ctx, 0);
+	return come_out(ctx, 0, 0);
 }
 
 char _license[] SEC("license") = "GPL";

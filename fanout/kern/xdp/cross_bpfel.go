@@ -21,6 +21,12 @@ type crossEpairBucket struct {
 	Pad   uint64
 }
 
+type crossEpairClock struct {
+	_   structs.HostLayout
+	Now uint64
+	Pad [7]uint64
+}
+
 type crossEpairCounters struct {
 	_              structs.HostLayout
 	Rx             uint64
@@ -105,6 +111,8 @@ const (
 	crossMapEpairFenceOut    = "epair_fence_out"
 	crossMapEpairHash        = "epair_hash"
 	crossMapEpairLast        = "epair_last"
+	crossMapEpairLeft        = "epair_left"
+	crossMapEpairPolls       = "epair_polls"
 	crossMapEpairQueues      = "epair_queues"
 	crossMapEpairScratch     = "epair_scratch"
 	crossMapEpairTable       = "epair_table"
@@ -184,6 +192,8 @@ type crossMapSpecs struct {
 	EpairFenceOut *ebpf.MapSpec `ebpf:"epair_fence_out"`
 	EpairHash     *ebpf.MapSpec `ebpf:"epair_hash"`
 	EpairLast     *ebpf.MapSpec `ebpf:"epair_last"`
+	EpairLeft     *ebpf.MapSpec `ebpf:"epair_left"`
+	EpairPolls    *ebpf.MapSpec `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.MapSpec `ebpf:"epair_queues"`
 	EpairScratch  *ebpf.MapSpec `ebpf:"epair_scratch"`
 	EpairTable    *ebpf.MapSpec `ebpf:"epair_table"`
@@ -229,6 +239,8 @@ type crossMaps struct {
 	EpairFenceOut *ebpf.Map `ebpf:"epair_fence_out"`
 	EpairHash     *ebpf.Map `ebpf:"epair_hash"`
 	EpairLast     *ebpf.Map `ebpf:"epair_last"`
+	EpairLeft     *ebpf.Map `ebpf:"epair_left"`
+	EpairPolls    *ebpf.Map `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.Map `ebpf:"epair_queues"`
 	EpairScratch  *ebpf.Map `ebpf:"epair_scratch"`
 	EpairTable    *ebpf.Map `ebpf:"epair_table"`
@@ -244,6 +256,8 @@ func (m *crossMaps) Close() error {
 		m.EpairFenceOut,
 		m.EpairHash,
 		m.EpairLast,
+		m.EpairLeft,
+		m.EpairPolls,
 		m.EpairQueues,
 		m.EpairScratch,
 		m.EpairTable,

@@ -18,7 +18,6 @@ type gate uint32
 const (
 	open gate = iota // it leaves at once
 	hash             // it passes the fence, to where its bucket is
-	shut             // it is dropped
 )
 
 // crossing is a pair. Direction 0 is from end 0 (a) to end 1 (b).
@@ -33,7 +32,11 @@ type crossing struct {
 	placed bool      // ports are taken
 	ends   [2]*end
 
-	mu          sync.Mutex
+	turn    sync.Mutex // held while the mode changes, and by Close; guards what follows
+	spreads bool       // frames pass the fence
+	polled  bool       // the outer devices' NAPIs have threads
+
+	mu          sync.Mutex // taken behind turn; what it guards changes only while turn is held too
 	mode        kern.Mode
 	threads     [2]*napi.Threads // of the ends, in mode poller
 	lostMarkers [2]uint64        // among what the kernel lost
@@ -112,6 +115,7 @@ func (x *crossing) load() (err error) {
 		return err
 	}
 	spec.Maps["epair_last"].MaxEntries = uint32(2 * buckets)
+	spec.Maps["epair_left"].MaxEntries = spec.Maps["epair_fence_out"].MaxEntries
 	for i, e := range x.ends {
 		unused := egressName(i)
 		if !e.inner {
@@ -168,6 +172,12 @@ func (x *crossing) Threads() []kern.Thread {
 	return all
 }
 
+func (x *crossing) isClosed() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.closed
+}
+
 // Moving counts buckets in mode pool; there is nothing to move in others.
 func (x *crossing) Moving() (int, error) {
 	x.mu.Lock()
@@ -180,13 +190,15 @@ func (x *crossing) Moving() (int, error) {
 
 // Close takes the programs off the devices, threads first.
 func (x *crossing) Close() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.isClosed() {
 		return nil
 	}
-	x.closed = true
 	errs := []error{x.stopThreads()}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
 	for _, e := range x.ends {
 		if e != nil {
 			errs = append(errs, e.detach())

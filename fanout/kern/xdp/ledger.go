@@ -10,7 +10,7 @@ import (
 const (
 	ringSize = 256     // of a veth (VETH_RING_SIZE)
 	bulk     = 16 + 64 // frames in a CPU's hands: those of a device map's bulk, and those of a NAPI poll
-	deepest  = 1536    // EPAIR_DEEPEST
+	deepest  = 3584    // EPAIR_DEEPEST
 )
 
 // Ledgers reads both directions. While frames pass, Queued is what is on its way, up to what

@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -9,24 +10,21 @@ import (
 	"github.com/epair-net/epair/fanout/kern"
 )
 
-// liveFrames is BPF_F_TEST_XDP_LIVE_FRAMES: what the program does with a frame is done.
+// liveFrames is BPF_F_TEST_XDP_LIVE_FRAMES: what the program says of a frame is done with it.
 const liveFrames = 2
 
-// sendMarkers sends one marker through each worker's queue, and the ring behind it, to a port. It returns their
-// number, which is higher than those of earlier ones, and how many they are.
-func (s *shared) sendMarkers(port uint32) (number uint32, n int, err error) {
+// sendMarkers sends a marker to each port through each worker's queue, and the ring behind it. It returns their
+// number, which is higher than those of earlier ones, and how many they are to each port.
+func (s *shared) sendMarkers(ports [2]uint32) (number uint32, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.marker++
-	for v, value := range map[*ebpf.Variable]uint32{
-		s.o.EpairMarker: s.marker, s.o.EpairMarkerPort: port, s.o.EpairMarkerCpu: 0,
-	} {
-		if err := v.Set(value); err != nil {
-			return 0, 0, fmt.Errorf("send markers: %w", err)
-		}
+	cpus := uint32(s.workers[len(s.workers)-1] + 1)
+	order := sharedEpairOrder{Number: s.marker, Cpus: cpus, Ports: ports}
+	if err := s.o.EpairNow.Set(order); err != nil {
+		return 0, 0, fmt.Errorf("send markers: %w", err)
 	}
-	last := s.workers[len(s.workers)-1]
-	_, err = s.o.EpairSendMarker.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: uint32(last + 1), Flags: liveFrames})
+	_, err = s.o.EpairSendMarker.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: 2 * cpus, Flags: liveFrames})
 	if err != nil {
 		return 0, 0, fmt.Errorf("send markers: %w", kern.Explain(err))
 	}
@@ -40,31 +38,21 @@ func (s *shared) cpus() []int {
 	return s.workers
 }
 
-// drainDirection returns when what was in queues and rings is out: a marker follows it through
-// each of them. Markers that get lost are sent again. If the far end is down, there is nothing before it.
-func (x *crossing) drainDirection(dir int) error {
-	to := x.ends[1-dir].id
-	start, err := x.shared.lost(to)
+// drain returns when all frames are in the stack that came in before it was called: markers
+// follow them through all queues and rings. Those that get lost are sent again.
+func (x *crossing) drain() error {
+	if err := x.shared.wait(); err != nil {
+		return err
+	}
+	downs, began, err := x.before()
 	if err != nil {
 		return err
 	}
-	began, err := x.marked(dir)
-	if err != nil {
-		return err
-	}
-	var first uint32
 	sent := 0
-	defer func() {
-		now, err := x.marked(dir)
-		if !x.ends[1-dir].inner {
-			now = began // its program drops a marker, which the tracepoint takes for a loss
-		}
-		if err == nil {
-			x.lostMarkers[dir] += uint64(sent) - uint64(now-began)
-		}
-	}()
+	defer func() { x.noteLostMarkers(began, sent) }()
+	first := uint32(0)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		number, n, err := x.shared.sendMarkers(x.ports[dir])
+		number, n, err := x.shared.sendMarkers(x.ports)
 		if err != nil {
 			return err
 		}
@@ -72,42 +60,86 @@ func (x *crossing) drainDirection(dir int) error {
 		if first == 0 {
 			first = number
 		}
-		if done, err := x.awaitMarkers(dir, first, start.Down); done || err != nil {
+		if done, err := x.awaitMarkers(first, downs); err != nil {
 			return err
+		} else if done {
+			return x.shared.wait() // for the polls in which they came out
 		}
 	}
-	return fmt.Errorf("markers don't come out towards %s (is the pair overloaded?)", x.ends[1-dir].outer.Name)
+	return fmt.Errorf("markers don't come out of %s (is the pair overloaded?)", x.name)
 }
 
-// awaitMarkers waits a while for the markers of any round from the first on. down is how many
-// frames were lost before, as the far end was down.
-func (x *crossing) awaitMarkers(dir int, first uint32, down uint64) (done bool, err error) {
+// before reads what drain compares with: frames lost before ends that are down, and markers that came out.
+func (x *crossing) before() (downs [2]uint64, marked [2]uint32, err error) {
+	for dir := range downs {
+		if downs[dir], err = x.down(dir); err != nil {
+			return downs, marked, err
+		}
+	}
+	marked, err = x.marked()
+	return downs, marked, err
+}
+
+// down is how many frames of a direction were lost because the far end is down.
+func (x *crossing) down(dir int) (uint64, error) {
+	l, err := x.shared.lost(x.ends[1-dir].id)
+	return l.Down, err
+}
+
+// marked is how many markers have come out, by direction.
+func (x *crossing) marked() (n [2]uint32, err error) {
+	if err := x.coll.Variables["epair_marked"].Get(&n); err != nil {
+		return n, fmt.Errorf("read markers: %w", err)
+	}
+	return n, nil
+}
+
+// noteLostMarkers keeps them out of the ledger. Where the program drops them on the way into the device, its
+// tracepoint takes every one for a loss.
+func (x *crossing) noteLostMarkers(began [2]uint32, sent int) {
+	now, err := x.marked()
+	if err != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for dir := range 2 {
+		out := now[dir] - began[dir]
+		if !x.ends[1-dir].inner {
+			out = 0
+		}
+		x.lostMarkers[dir] += uint64(sent) - uint64(out)
+	}
+}
+
+// awaitMarkers waits a while for markers of any round from the first on, in both directions.
+func (x *crossing) awaitMarkers(first uint32, downs [2]uint64) (done bool, err error) {
 	const while = 20 * time.Millisecond
 	for deadline := time.Now().Add(while); ; time.Sleep(100 * time.Microsecond) {
-		var marks [2][256]uint32
+		var marks [2][maxCPUs]uint32
 		if err := x.coll.Variables["epair_marks"].Get(&marks); err != nil {
 			return false, fmt.Errorf("read markers: %w", err)
 		}
+		missing := func(dir int) bool {
+			return slices.ContainsFunc(x.shared.cpus(), func(cpu int) bool { return marks[dir][cpu] < first })
+		}
+		late := time.Now().After(deadline)
 		done = true
-		for _, cpu := range x.shared.cpus() {
-			done = done && marks[dir][cpu] >= first
+		for dir := range 2 {
+			if !missing(dir) {
+				continue
+			}
+			down, err := x.down(dir)
+			if err != nil {
+				return false, err
+			}
+			done = done && late && down > downs[dir] // then there is nothing before it
 		}
-		if done || time.Now().After(deadline) {
-			break
+		if done || late {
+			return done, nil
 		}
 	}
-	if done {
-		return true, nil
-	}
-	now, err := x.shared.lost(x.ends[1-dir].id)
-	return now.Down > down, err
 }
 
-// marked is how many markers have come out.
-func (x *crossing) marked(dir int) (uint32, error) {
-	var n [2]uint32
-	if err := x.coll.Variables["epair_marked"].Get(&n); err != nil {
-		return 0, fmt.Errorf("read markers: %w", err)
-	}
-	return n[dir], nil
-}
+// maxCPUs is EPAIR_MAX_CPUS.
+const maxCPUs = 256

@@ -3,10 +3,11 @@
 
 #include "fence.h"
 
-/* EPAIR_DEPTH is how many frames may wait for a worker before more are shed. A move of a bucket may
- * need some more (EPAIR_DEEPEST); the queue itself is longer than that (shared.go), so it never overflows. */
-#define EPAIR_DEPTH 1024
-#define EPAIR_DEEPEST 1536
+/* EPAIR_DEPTH is how many frames may wait for a worker before more are shed: what 200 000 a second need while
+ * the worker's thread doesn't get its CPU for 15 ms, or 2 ms of work. A move of a bucket may need some
+ * more (EPAIR_DEEPEST); the queue itself is longer than that (shared.go), so it never overflows. */
+#define EPAIR_DEPTH 3072
+#define EPAIR_DEEPEST 3584
 
 /* What a frame carries between the program that takes it in and the one that lets it out. */
 struct epair_cross_meta {
@@ -47,6 +48,21 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, 8); /* struct bpf_cpumap_val */
 } epair_cpus SEC(".maps");
+
+/* epair_polls is a clock by CPU number, of the NAPI polls there: 2 further by one after which all frames are
+ * in the stack, 1 further by one that used up its budget, behind which the kernel may still hand over the
+ * last frames (gro_normal_list in __napi_poll, net/core/dev.c). */
+struct epair_clock {
+	__u64 now;
+	__u64 pad[7];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct epair_clock);
+} epair_polls SEC(".maps");
 
 /* cross_meta returns a frame's metadata, if it's as long as ours. */
 static __always_inline struct epair_cross_meta *cross_meta(struct xdp_md *ctx)

@@ -10,35 +10,43 @@ import (
 	"github.com/epair-net/epair/fanout/kern/napi"
 )
 
-// patience is how long a change of mode may take.
+// patience is how long a step of a change of mode may take.
 const patience = 5 * time.Second
 
-// SetMode goes from mode to mode by way of inline:
+// byTable is EPAIR_TABLE.
+const byTable = ^uint32(0)
+
+// SetMode takes these steps:
 //
-//	inline → pool    all frames pass the fence, at first to here; when those that didn't are out, the table counts
-//	pool → inline    all buckets go to here; when they are, frames need not pass the fence
-//	inline ↔ poller  the NAPIs stay what they are, so frames do in order. Where an inner side has several rings,
-//	                 one per CPU, they don't: all frames are dropped until those before are out
+//	spread   inline → pool  All frames pass the fence, at first to where they are. When those that
+//	                        didn't pass it are out, the table says where buckets go.
+//	gather   pool → inline  All buckets go to where their frames are. When they have, frames need
+//	                        not pass the fence.
+//	threads  ↔ poller       The NAPIs stay what they are, so do frames in order. Where an inner side has several rings,
+//	                        one per CPU, the pair is spread before and gathered behind: the table's CPUs are
+//	                        the same whoever takes the frames in.
+//
+// None of them drops frames, but for buckets that can't be moved otherwise (fence.h).
 func (x *crossing) SetMode(m kern.Mode) (c kern.Change, err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.isClosed() {
 		return c, fmt.Errorf("set mode of %s: %w", x.name, os.ErrClosed)
 	}
 	start := time.Now()
-	before, err := x.blocked()
+	before, err := x.fenced()
 	if err == nil {
 		err = x.change(m)
 	}
-	after, berr := x.blocked()
-	if err = errors.Join(err, berr); err != nil {
+	after, ferr := x.fenced()
+	if err = errors.Join(err, ferr); err != nil {
 		return c, fmt.Errorf("set mode of %s: %w", x.name, err)
 	}
 	return kern.Change{Blocked: after - before, Micros: time.Since(start).Microseconds()}, nil
 }
 
-// blocked counts frames that were dropped for order's sake.
-func (x *crossing) blocked() (n uint64, err error) {
+// fenced counts frames that were dropped for order's sake.
+func (x *crossing) fenced() (n uint64, err error) {
 	for dir := range 2 {
 		c, err := x.counts.Read(dir)
 		if err != nil {
@@ -49,146 +57,133 @@ func (x *crossing) blocked() (n uint64, err error) {
 	return n, nil
 }
 
+// change goes to a mode, or back to the old one.
 func (x *crossing) change(m kern.Mode) error {
 	if m != kern.Inline && m != kern.Pool && m != kern.Poller {
 		return fmt.Errorf("%w: there is no mode %q (use inline, pool or poller)", kern.ErrRefused, m)
 	}
-	old := x.mode
-	if m == old {
+	err := x.steps(m)
+	if err != nil {
+		return errors.Join(err, x.steps(x.mode))
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mode = m
+	return nil
+}
+
+// steps takes those steps to a mode that haven't been taken.
+func (x *crossing) steps(m kern.Mode) error {
+	if polled := m == kern.Poller; polled != x.polled {
+		if x.ends[0].rings > 1 || x.ends[1].rings > 1 {
+			if err := x.spread(); err != nil {
+				return err
+			}
+		}
+		toggle := x.stopThreads
+		if polled {
+			toggle = x.startThreads
+		}
+		if err := toggle(); err != nil {
+			return err
+		}
+	}
+	if m == kern.Pool {
+		return x.spread()
+	}
+	return x.gather()
+}
+
+// spread begins the work of the table's CPUs.
+func (x *crossing) spread() error {
+	if x.spreads {
 		return nil
 	}
-	if err := x.leave(); err != nil {
-		return err
-	}
-	err := x.enter(m)
-	if err != nil && old != kern.Inline {
-		err = errors.Join(err, x.enter(old))
-	}
-	return err
-}
-
-// leave goes from a mode to inline. After an error the mode holds.
-func (x *crossing) leave() (err error) {
-	switch x.mode {
-	case kern.Pool:
-		err = x.leavePool()
-	case kern.Poller:
-		err = x.behindShutGate(x.stopThreads)
-	}
-	if err == nil {
-		x.mode = kern.Inline
-	}
-	return err
-}
-
-// enter goes from inline to a mode. After an error it's inline.
-func (x *crossing) enter(m kern.Mode) (err error) {
-	switch m {
-	case kern.Pool:
-		err = x.enterPool()
-	case kern.Poller:
-		err = x.behindShutGate(x.startThreads)
-	}
-	if err == nil {
-		x.mode = m
-	}
-	return err
-}
-
-func (x *crossing) enterPool() error {
 	if err := x.shared.startWorkers(); err != nil {
 		return err
 	}
-	err := x.set("epair_spread", uint32(0))
+	err := x.set("epair_spread", uint32(kern.Local))
 	if err == nil {
 		err = x.set("epair_gate", uint32(hash))
 	}
 	if err == nil {
 		err = x.drain() // of frames that the fence hasn't counted
 	}
-	if err != nil {
-		return errors.Join(err, x.set("epair_gate", uint32(open)))
+	if err == nil {
+		err = x.set("epair_spread", byTable)
 	}
-	return x.set("epair_spread", uint32(1))
+	x.spreads = true // if not wholly, gather is the way back
+	if err == nil {
+		err = x.awaitMoved(false)
+	}
+	return err
 }
 
-func (x *crossing) leavePool() error {
-	if err := x.set("epair_spread", uint32(0)); err != nil {
-		return err
+// gather ends it.
+func (x *crossing) gather() error {
+	if !x.spreads {
+		return nil
 	}
-	// After it, no program runs that takes a bucket elsewhere.
-	err := x.shared.wait()
-	for deadline := time.Now().Add(patience); err == nil; {
-		var n int
-		if n, err = x.fence.Moving(x.policy, true); err != nil || n == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			err = fmt.Errorf("%d buckets don't get their frames through (is the pair overloaded?)", n)
-			break
-		}
-		time.Sleep(200 * time.Microsecond)
+	err := x.set("epair_spread", uint32(kern.Local))
+	if err == nil {
+		err = x.shared.wait() // behind it, no program runs that takes a bucket elsewhere
+	}
+	if err == nil {
+		err = x.awaitMoved(true)
+	}
+	if err == nil {
+		err = x.shared.wait() // what is out, is in the stack behind it
 	}
 	if err != nil {
-		return errors.Join(err, x.set("epair_spread", uint32(1)))
+		return err
 	}
+	x.spreads = false
 	return x.set("epair_gate", uint32(open))
 }
 
-// behindShutGate runs fn, between which and the frames before it there is nothing if the order
-// needs it.
-func (x *crossing) behindShutGate(fn func() error) error {
-	if x.ends[0].rings == 1 && x.ends[1].rings == 1 {
-		return fn()
-	}
-	if err := x.shared.startWorkers(); err != nil { // markers go by them
-		return err
-	}
-	err := x.set("epair_gate", uint32(shut))
-	if err == nil {
-		err = x.drain()
-	}
-	if err == nil {
-		err = fn()
-	}
-	return errors.Join(err, x.set("epair_gate", uint32(open)))
-}
-
-// drain returns when all frames are out that came in before it was called.
-func (x *crossing) drain() error {
-	if err := x.shared.wait(); err != nil {
-		return err
-	}
-	for dir := range 2 {
-		if err := x.drainDirection(dir); err != nil {
+// awaitMoved returns when no bucket has frames on their way elsewhere than it should have.
+func (x *crossing) awaitMoved(local bool) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Microsecond) {
+		n, err := x.fence.Moving(x.policy, local)
+		if err != nil || n == 0 {
 			return err
 		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d buckets don't get their frames through (is the pair overloaded?)", n)
+		}
 	}
-	return nil
 }
 
 // startThreads gives each NAPI of the outer devices a thread on one of the pool's CPUs. Different pairs begin
 // with different ones.
-func (x *crossing) startThreads() (err error) {
+func (x *crossing) startThreads() error {
 	cpus := x.policy.CPUs()
+	x.polled = true // if not wholly, stopThreads is the way back
 	for i, e := range x.ends {
 		turn := int(x.ports[i]) % max(len(cpus), 1)
-		x.threads[i], err = napi.Start(e.outer, append(cpus[turn:len(cpus):len(cpus)], cpus[:turn]...))
+		t, err := napi.Start(e.outer, append(cpus[turn:len(cpus):len(cpus)], cpus[:turn]...))
 		if err != nil {
-			return errors.Join(err, x.stopThreads())
+			return err
 		}
+		x.setThreads(i, t)
 	}
 	return nil
 }
 
 func (x *crossing) stopThreads() error {
 	var errs []error
-	for i, t := range x.threads {
-		if t == nil {
-			continue
+	for i, e := range x.ends {
+		if t := x.threads[i]; t != nil {
+			errs = append(errs, t.Stop(e.outer))
+			x.setThreads(i, nil)
 		}
-		errs = append(errs, t.Stop(x.ends[i].outer))
-		x.threads[i] = nil
 	}
+	x.polled = false
 	return errors.Join(errs...)
+}
+
+func (x *crossing) setThreads(i int, t *napi.Threads) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.threads[i] = t
 }

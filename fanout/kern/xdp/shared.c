@@ -40,9 +40,14 @@ int epair_work(struct xdp_md *ctx)
 }
 
 /* The next markers. Written by Go. */
-volatile __u32 epair_marker;	 /* number of this round of markers */
-volatile __u32 epair_marker_port; /* where they leave */
-volatile __u32 epair_marker_cpu; /* the next one's worker */
+struct epair_order {
+	__u32 number;	/* of this round of markers */
+	__u32 cpus;	/* one to each port by the worker of each, if it has one */
+	__u32 ports[2]; /* where they leave */
+	__u32 next;
+};
+
+volatile struct epair_order epair_now;
 
 /* epair_send_marker makes each frame of a test run a marker: through the queues of all workers in
  * turn, and through the ring behind each. The kernel uses frames again with what was done to them, so
@@ -54,13 +59,25 @@ int epair_send_marker(struct xdp_md *ctx)
 
 	if (!m)
 		return XDP_ABORTED;
-	__u32 cpu = epair_marker_cpu++;
+	__u32 n = epair_now.next++, second = n >= epair_now.cpus, cpu = second ? n - epair_now.cpus : n;
 
 	__builtin_memset(m, 0, sizeof(*m));
 	m->number = cpu;
-	m->port = epair_marker_port;
-	m->marker = epair_marker;
+	m->port = epair_now.ports[second & 1];
+	m->marker = epair_now.number;
 	return bpf_redirect_map(&epair_cpus, cpu, 0);
+}
+
+/* epair_on_poll follows each NAPI poll. All that polls before it had in their hands is in the stack. */
+SEC("tp_btf/napi_poll")
+int BPF_PROG(epair_on_poll, const void *napi, int work, int budget)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct epair_clock *c = bpf_map_lookup_elem(&epair_polls, &cpu);
+
+	if (c)
+		*(volatile __u64 *)&c->now += work < budget ? 2 : 1;
+	return 0;
 }
 
 /* Of the kernel's structures, what tells a device from others. */

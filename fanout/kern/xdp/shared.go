@@ -18,7 +18,7 @@ import (
 
 const (
 	maxPorts    = 4096 // two per pair
-	queueLength = 2048 // of a worker: more than EPAIR_DEEPEST and what all CPUs may have in their hands
+	queueLength = 4096 // of a worker: more than EPAIR_DEEPEST and what all CPUs may have in their hands
 )
 
 // shared is what all crossings of a policy use: workers, the map of devices, and the programs at
@@ -68,6 +68,7 @@ func (s *shared) open() error {
 	}
 	spec.Maps["epair_queues"].MaxEntries = uint32(n)
 	spec.Maps["epair_cpus"].MaxEntries = uint32(n)
+	spec.Maps["epair_polls"].MaxEntries = uint32(n)
 	spec.Maps["epair_devs"].MaxEntries = maxPorts
 	spec.Maps["epair_gone"].MaxEntries = maxPorts
 	spec.Maps["epair_lost"].MaxEntries = maxPorts
@@ -82,13 +83,16 @@ func (s *shared) open() error {
 	if err != nil {
 		return fmt.Errorf("make map: %w", kern.Explain(err))
 	}
-	for _, p := range []*ebpf.Program{s.o.EpairOnXmit, s.o.EpairOnError} {
-		l, err := link.AttachTracing(link.TracingOptions{Program: p})
-		if err != nil {
-			return fmt.Errorf("attach to tracepoint: %w", kern.Explain(err))
-		}
-		s.links = append(s.links, l)
+	return errors.Join(s.trace(s.o.EpairOnXmit), s.trace(s.o.EpairOnError))
+}
+
+// trace attaches a program to its tracepoint.
+func (s *shared) trace(p *ebpf.Program) error {
+	l, err := link.AttachTracing(link.TracingOptions{Program: p})
+	if err != nil {
+		return fmt.Errorf("attach to tracepoint: %w", kern.Explain(err))
 	}
+	s.links = append(s.links, l)
 	return nil
 }
 
@@ -108,7 +112,9 @@ func (s *shared) wait() error {
 
 // maps are those that the programs of a pair use too.
 func (s *shared) maps() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{"epair_queues": s.o.EpairQueues, "epair_devs": s.o.EpairDevs, "epair_cpus": s.o.EpairCpus}
+	return map[string]*ebpf.Map{
+		"epair_queues": s.o.EpairQueues, "epair_devs": s.o.EpairDevs, "epair_cpus": s.o.EpairCpus, "epair_polls": s.o.EpairPolls,
+	}
 }
 
 // takePorts reserves one index in the device map for each direction.
@@ -165,6 +171,9 @@ func (s *shared) startWorkers() error {
 	online, err := cpus.Parse(string(b))
 	if err != nil {
 		return fmt.Errorf("start workers: %w", err)
+	}
+	if err := s.trace(s.o.EpairOnPoll); err != nil { // only what workers do needs it
+		return err
 	}
 	v := cpuValue{queueLength, uint32(s.o.EpairWork.FD())}
 	for _, c := range online {

@@ -21,6 +21,12 @@ type sharedEpairBucket struct {
 	Pad   uint64
 }
 
+type sharedEpairClock struct {
+	_   structs.HostLayout
+	Now uint64
+	Pad [7]uint64
+}
+
 type sharedEpairDevice struct {
 	_         structs.HostLayout
 	NetCookie uint64
@@ -47,6 +53,14 @@ type sharedEpairLosses struct {
 	Redirect uint64
 }
 
+type sharedEpairOrder struct {
+	_      structs.HostLayout
+	Number uint32
+	Cpus   uint32
+	Ports  [2]uint32
+	Next   uint32
+}
+
 type sharedEpairQueue struct {
 	_    structs.HostLayout
 	In   uint64
@@ -66,15 +80,15 @@ const (
 	sharedMapEpairFenceOut    = "epair_fence_out"
 	sharedMapEpairGone        = "epair_gone"
 	sharedMapEpairLost        = "epair_lost"
+	sharedMapEpairPolls       = "epair_polls"
 	sharedMapEpairQueues      = "epair_queues"
 	sharedProgEpairOnError    = "epair_on_error"
+	sharedProgEpairOnPoll     = "epair_on_poll"
 	sharedProgEpairOnXmit     = "epair_on_xmit"
 	sharedProgEpairSendMarker = "epair_send_marker"
 	sharedProgEpairWork       = "epair_work"
 	sharedVarEpairFenceLayout = "epair_fence_layout"
-	sharedVarEpairMarker      = "epair_marker"
-	sharedVarEpairMarkerCpu   = "epair_marker_cpu"
-	sharedVarEpairMarkerPort  = "epair_marker_port"
+	sharedVarEpairNow         = "epair_now"
 )
 
 // loadShared returns the embedded CollectionSpec for shared.
@@ -120,6 +134,7 @@ type sharedSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type sharedProgramSpecs struct {
 	EpairOnError    *ebpf.ProgramSpec `ebpf:"epair_on_error"`
+	EpairOnPoll     *ebpf.ProgramSpec `ebpf:"epair_on_poll"`
 	EpairOnXmit     *ebpf.ProgramSpec `ebpf:"epair_on_xmit"`
 	EpairSendMarker *ebpf.ProgramSpec `ebpf:"epair_send_marker"`
 	EpairWork       *ebpf.ProgramSpec `ebpf:"epair_work"`
@@ -136,6 +151,7 @@ type sharedMapSpecs struct {
 	EpairFenceOut *ebpf.MapSpec `ebpf:"epair_fence_out"`
 	EpairGone     *ebpf.MapSpec `ebpf:"epair_gone"`
 	EpairLost     *ebpf.MapSpec `ebpf:"epair_lost"`
+	EpairPolls    *ebpf.MapSpec `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.MapSpec `ebpf:"epair_queues"`
 }
 
@@ -144,9 +160,7 @@ type sharedMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type sharedVariableSpecs struct {
 	EpairFenceLayout *ebpf.VariableSpec `ebpf:"epair_fence_layout"`
-	EpairMarker      *ebpf.VariableSpec `ebpf:"epair_marker"`
-	EpairMarkerCpu   *ebpf.VariableSpec `ebpf:"epair_marker_cpu"`
-	EpairMarkerPort  *ebpf.VariableSpec `ebpf:"epair_marker_port"`
+	EpairNow         *ebpf.VariableSpec `ebpf:"epair_now"`
 }
 
 // sharedObjects contains all objects after they have been loaded into the kernel.
@@ -176,6 +190,7 @@ type sharedMaps struct {
 	EpairFenceOut *ebpf.Map `ebpf:"epair_fence_out"`
 	EpairGone     *ebpf.Map `ebpf:"epair_gone"`
 	EpairLost     *ebpf.Map `ebpf:"epair_lost"`
+	EpairPolls    *ebpf.Map `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.Map `ebpf:"epair_queues"`
 }
 
@@ -188,6 +203,7 @@ func (m *sharedMaps) Close() error {
 		m.EpairFenceOut,
 		m.EpairGone,
 		m.EpairLost,
+		m.EpairPolls,
 		m.EpairQueues,
 	)
 }
@@ -197,9 +213,7 @@ func (m *sharedMaps) Close() error {
 // It can be passed to loadSharedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sharedVariables struct {
 	EpairFenceLayout *ebpf.Variable `ebpf:"epair_fence_layout"`
-	EpairMarker      *ebpf.Variable `ebpf:"epair_marker"`
-	EpairMarkerCpu   *ebpf.Variable `ebpf:"epair_marker_cpu"`
-	EpairMarkerPort  *ebpf.Variable `ebpf:"epair_marker_port"`
+	EpairNow         *ebpf.Variable `ebpf:"epair_now"`
 }
 
 // sharedPrograms contains all programs after they have been loaded into the kernel.
@@ -207,6 +221,7 @@ type sharedVariables struct {
 // It can be passed to loadSharedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sharedPrograms struct {
 	EpairOnError    *ebpf.Program `ebpf:"epair_on_error"`
+	EpairOnPoll     *ebpf.Program `ebpf:"epair_on_poll"`
 	EpairOnXmit     *ebpf.Program `ebpf:"epair_on_xmit"`
 	EpairSendMarker *ebpf.Program `ebpf:"epair_send_marker"`
 	EpairWork       *ebpf.Program `ebpf:"epair_work"`
@@ -215,6 +230,7 @@ type sharedPrograms struct {
 func (p *sharedPrograms) Close() error {
 	return _SharedClose(
 		p.EpairOnError,
+		p.EpairOnPoll,
 		p.EpairOnXmit,
 		p.EpairSendMarker,
 		p.EpairWork,

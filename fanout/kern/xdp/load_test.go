@@ -1,0 +1,140 @@
+package xdp
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/sink"
+	"github.com/epair-net/epair/fanout/kern"
+)
+
+const flows = 256
+
+// rig sends frames of many flows into end a, from some CPUs, and counts them behind end b.
+type rig struct {
+	gen  *load.Gen
+	sink *sink.Sink
+}
+
+func (w *world) rig(t testing.TB, cpus []int, rate float64, size int) *rig {
+	t.Helper()
+	g, err := load.New(load.Config{NetNS: w.ns(0).FD(), Ifindex: w.veth[0].InnerIndex, CPUs: cpus, Flows: flows, Size: size, Rate: rate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	s, err := sink.New(sink.Config{NetNS: w.ns(1).FD(), Ifindex: w.veth[1].InnerIndex, Mode: load.Skb, Flows: flows})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &rig{g, s}
+}
+
+// run sends for d, while during is called again and again, every 20 ms.
+func (r *rig) run(t testing.TB, d time.Duration, during func(i int)) (sent load.Result) {
+	t.Helper()
+	if err := r.sink.Reset(r.gen.NextRun()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				during(i)
+			}
+		}
+	})
+	sent, err := r.gen.Run(context.Background(), d)
+	stop()
+	wg.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sent
+}
+
+// check compares what the sink saw with the ledger: all the frames, none of them out of order.
+func (r *rig) check(t testing.TB, x *crossing, sent load.Result) kern.Ledger {
+	t.Helper()
+	ab, _ := balance(t, x)
+	got, err := r.sink.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("offered %d, rx %d, tx %d, drops %v, lost %d, per cpu %v", sent.Offered, ab.Rx, ab.Tx, ab.Drops, got.Lost, ab.PerCPU)
+	if got.Reordered != 0 || got.Duplicated != 0 {
+		t.Errorf("%d frames out of order, %d twice", got.Reordered, got.Duplicated)
+	}
+	if got.Delivered+got.Stray != ab.Tx {
+		t.Errorf("%d frames at the far end, and %d of others; %d in the ledger", got.Delivered, got.Stray, ab.Tx)
+	}
+	if ab.Rx > sent.Offered+got.Stray {
+		t.Errorf("%d frames in the ledger, %d were sent", ab.Rx, sent.Offered)
+	}
+	return ab
+}
+
+// Frames keep their order while the table changes for all buckets, from some load to far too much.
+func TestOrderWhileTableChanges(t *testing.T) {
+	for _, rate := range []float64{200e3, 600e3, 0} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			w := newWorld(t, 1500, 2)
+			x := w.cross(t, kern.Pool)
+			n := len(w.cpus)
+			r := w.rig(t, w.cpus[:1], rate, 60)
+			sent := r.run(t, time.Second, func(i int) {
+				if err := w.policy.SetTable(mustTable(t, fmt.Sprint(i%n), n), w.cpus); err != nil {
+					t.Error(err)
+				}
+			})
+			r.check(t, x, sent)
+		})
+	}
+}
+
+// Modes change under load, without a frame out of order, and what that costs is said.
+func TestModesChangeUnderLoad(t *testing.T) {
+	for _, queues := range []int{1, 2} {
+		for _, rate := range []float64{150e3, 0} {
+			t.Run(fmt.Sprintf("%d queues %.0f", queues, rate), func(t *testing.T) {
+				w := newWorld(t, 1500, queues)
+				x := w.cross(t, kern.Inline)
+				r := w.rig(t, w.cpus[:1], rate, 60)
+				var blocked uint64
+				turn := []kern.Mode{kern.Pool, kern.Inline, kern.Poller, kern.Pool, kern.Poller, kern.Inline}
+				changes := 0
+				sent := r.run(t, 2*time.Second, func(i int) {
+					m := turn[i%len(turn)]
+					c, err := x.SetMode(m)
+					if err != nil {
+						t.Errorf("to %s: %v", m, err)
+					}
+					blocked += c.Blocked
+					changes++
+					t.Logf("to %-7s %6d µs, %d blocked", m, c.Micros, c.Blocked)
+				})
+				ab := r.check(t, x, sent)
+				if changes < len(turn) {
+					t.Errorf("only %d changes", changes)
+				}
+				if ab.Drops["fence"] < blocked {
+					t.Errorf("%d frames blocked, %d in the ledger", blocked, ab.Drops["fence"])
+				}
+				if queues == 1 && rate > 0 && blocked > 0 {
+					t.Errorf("%d frames blocked", blocked)
+				}
+			})
+		}
+	}
+}
