@@ -11,7 +11,7 @@ import (
 // NewDirect makes the crossing of a plain veth pair, whose sides are the inner ends. RPS masks of
 // both are epair's until Close.
 func NewDirect(cfg kern.Config) (kern.Crossing, error) {
-	c, err := newCrossing(cfg, false)
+	c, err := newCrossing(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cross %s directly: %w", cfg.Name, err)
 	}
@@ -21,11 +21,9 @@ func NewDirect(cfg kern.Config) (kern.Crossing, error) {
 	return c, nil
 }
 
-func newCrossing(cfg kern.Config, stitched bool) (*crossing, error) {
-	c := &crossing{name: cfg.Name, stitched: stitched, policy: cfg.Policy, hops: 1}
-	var err error
-	c.progs, err = newPrograms(cfg.Policy, stitched)
-	return c, err
+func newCrossing(cfg kern.Config) (*crossing, error) {
+	p, err := newPrograms(cfg.Policy)
+	return &crossing{name: cfg.Name, policy: cfg.Policy, hops: 1, progs: p}, err
 }
 
 func (c *crossing) layDirect(cfg *kern.Config) error {
@@ -35,6 +33,7 @@ func (c *crossing) layDirect(cfg *kern.Config) error {
 			return fmt.Errorf("%w: end %c isn't a side of a veth pair that joins both ends (use tc, xdp or user)", kern.ErrRefused, 'a'+i)
 		}
 	}
+	c.progs.countRx, c.progs.countTx = [2]bool{true, true}, [2]bool{true, true}
 	for dir, way := range ways {
 		from, to := ends[dir].Inner, ends[1-dir].Inner
 		c.hooks = append(c.hooks, egress(from, "count"+way, "enter"+way), ingress(to, "tally"+way, "leave"+way, true))

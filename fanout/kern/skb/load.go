@@ -13,7 +13,8 @@ import (
 // programs are the loaded ones of a pair, by name. Those that hash and fence are
 // loaded when the mode first becomes pool: the verifier takes its time for them.
 type programs struct {
-	stitched bool
+	countRx  [2]bool // programs at inner ends count, by direction
+	countTx  [2]bool
 	policy   *kern.Policy
 	counters *kern.Counters
 	target   *ebpf.Map // skb_target
@@ -22,8 +23,8 @@ type programs struct {
 	byName   map[string]*ebpf.Program
 }
 
-func newPrograms(p *kern.Policy, stitched bool) (*programs, error) {
-	l := &programs{stitched: stitched, policy: p, byName: map[string]*ebpf.Program{}}
+func newPrograms(p *kern.Policy) (*programs, error) {
+	l := &programs{policy: p, byName: map[string]*ebpf.Program{}}
 	var err error
 	if l.counters, err = kern.NewCounters(); err != nil {
 		return nil, err
@@ -90,12 +91,10 @@ func (l *programs) load(names ...string) error {
 
 // prepare leaves in spec what the programs in it need.
 func (l *programs) prepare(spec *ebpf.CollectionSpec) error {
-	var stitched uint32
-	if l.stitched {
-		stitched = 1
-	}
-	if err := spec.Variables[skbVarSkbStitched].Set(stitched); err != nil {
-		return fmt.Errorf("prepare programs: %w", err)
+	for name, on := range map[string][2]bool{skbVarSkbCountRx: l.countRx, skbVarSkbCountTx: l.countTx} {
+		if err := spec.Variables[name].Set([2]uint32{word(on[0]), word(on[1])}); err != nil {
+			return fmt.Errorf("prepare programs: %w", err)
+		}
 	}
 	if l.fence != nil {
 		if err := l.fence.Prepare(spec); err != nil {
@@ -126,11 +125,14 @@ func (l *programs) replacements(spec *ebpf.CollectionSpec) map[string]*ebpf.Map 
 
 // setLocal says whether all frames stay on the CPU that sends them. Programs see it at once.
 func (l *programs) setLocal(on bool) error {
-	var sw skbSkbSwitch
+	return l.sw.Put(uint32(0), skbSkbSwitch{Local: word(on)})
+}
+
+func word(on bool) uint32 {
 	if on {
-		sw.Local = 1
+		return 1
 	}
-	return l.sw.Put(uint32(0), sw)
+	return 0
 }
 
 func (l *programs) close() error {

@@ -34,8 +34,14 @@ struct {
 struct skb_target {
 	__u32 ifindex; /* in the namespace of the device that the frame came in by */
 	__u8 mac[6];   /* of the inner end */
-	__u8 peer;     /* the inner end is in another namespace than the outer side, and up: bpf_redirect_peer may be used */
+	__u8 how;      /* enum skb_how */
 	__u8 pad;
+};
+
+enum skb_how {
+	SKB_REDIRECT, /* by bpf_redirect */
+	SKB_PEER,     /* by bpf_redirect_peer what is for mac: the inner end is up and in another namespace than the outer side */
+	SKB_DOWN,     /* the inner end is down */
 };
 
 struct {
@@ -45,8 +51,8 @@ struct {
 	__type(value, struct skb_target);
 } skb_target SEC(".maps");
 
-/* Frames are handed over by programs in the middle, which count them; those at the inner ends don't. */
-const volatile __u32 skb_stitched;
+/* Whether enter and leave count, by direction; else a program in the middle does. */
+const volatile __u32 skb_count_rx[2], skb_count_tx[2];
 
 static __always_inline void count_rx(struct epair_counters *n, struct __sk_buff *skb)
 {
@@ -100,20 +106,23 @@ static __always_inline int is_peers(struct __sk_buff *skb, const struct skb_targ
 {
 	__u8 *dst = (void *)(long)skb->data;
 
-	if (!t->peer || (void *)(dst + 6) > (void *)(long)skb->data_end)
+	if (t->how != SKB_PEER || (void *)(dst + 6) > (void *)(long)skb->data_end)
 		return 0;
 	return dst[0] == t->mac[0] && dst[1] == t->mac[1] && dst[2] == t->mac[2] &&
 	       dst[3] == t->mac[3] && dst[4] == t->mac[4] && dst[5] == t->mac[5];
 }
 
-/* cross hands a frame over; may_peer is 0 where the far inner end's RPS must see it. */
+/* cross hands a frame over. */
 static __always_inline int cross(struct __sk_buff *skb, __u32 dir, struct epair_counters *n, int may_peer)
 {
 	struct skb_target *t = bpf_map_lookup_elem(&skb_target, &dir);
 
 	if (!t)
 		return TCX_DROP;
-	count_tx(n, skb);
+	if (t->how == SKB_DOWN) {
+		epair_count_drop(n, EPAIR_DROP_PEER_DOWN);
+		return TCX_DROP;
+	}
 	if (may_peer && is_peers(skb, t)) {
 		n->peer++;
 		return bpf_redirect_peer(t->ifindex, 0);
@@ -146,7 +155,7 @@ static __always_inline int enter_prog(struct __sk_buff *skb, __u32 dir)
 
 	if (!n)
 		return TCX_DROP;
-	if (!skb_stitched)
+	if (skb_count_rx[dir])
 		count_rx(n, skb);
 	return enter(skb, dir, n) ? TCX_DROP : TCX_NEXT;
 }
@@ -157,7 +166,7 @@ static __always_inline int leave_prog(struct __sk_buff *skb, __u32 dir)
 
 	if (!n)
 		return TCX_DROP;
-	if (!skb_stitched)
+	if (skb_count_tx[dir])
 		count_tx(n, skb);
 	leave(skb, dir, n);
 	return TCX_NEXT;
@@ -170,6 +179,7 @@ static __always_inline int cross_prog(struct __sk_buff *skb, __u32 dir)
 	if (!n)
 		return TCX_DROP;
 	count_rx(n, skb);
+	count_tx(n, skb);
 	return cross(skb, dir, n, 1);
 }
 
@@ -180,6 +190,7 @@ static __always_inline int push_prog(struct __sk_buff *skb, __u32 dir)
 	if (!n)
 		return TCX_DROP;
 	count_rx(n, skb);
+	/* The CPU that hands it over is chosen behind this: leave counts tx. */
 	return enter(skb, dir, n) ? TCX_DROP : cross(skb, dir, n, 0);
 }
 
@@ -190,6 +201,7 @@ static __always_inline int pull_prog(struct __sk_buff *skb, __u32 dir)
 	if (!n)
 		return TCX_DROP;
 	count_rx(n, skb);
+	count_tx(n, skb);
 	leave(skb, dir, n);
 	return cross(skb, dir, n, 0);
 }

@@ -30,9 +30,8 @@ import (
 
 // crossing is a pair of either datapath. What differs is which hooks it has.
 type crossing struct {
-	name     string
-	stitched bool
-	policy   *kern.Policy
+	name   string
+	policy *kern.Policy
 
 	mu      sync.Mutex // guards what follows
 	closed  bool

@@ -94,7 +94,7 @@ type skbSkbTarget struct {
 	_       structs.HostLayout
 	Ifindex uint32
 	Mac     [6]uint8
-	Peer    uint8
+	How     uint8
 	Pad     uint8
 }
 
@@ -127,7 +127,8 @@ const (
 	skbProgTallyAb         = "tally_ab"
 	skbProgTallyBa         = "tally_ba"
 	skbVarEpairFenceLayout = "epair_fence_layout"
-	skbVarSkbStitched      = "skb_stitched"
+	skbVarSkbCountRx       = "skb_count_rx"
+	skbVarSkbCountTx       = "skb_count_tx"
 )
 
 // loadSkb returns the embedded CollectionSpec for skb.
@@ -209,7 +210,8 @@ type skbMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type skbVariableSpecs struct {
 	EpairFenceLayout *ebpf.VariableSpec `ebpf:"epair_fence_layout"`
-	SkbStitched      *ebpf.VariableSpec `ebpf:"skb_stitched"`
+	SkbCountRx       *ebpf.VariableSpec `ebpf:"skb_count_rx"`
+	SkbCountTx       *ebpf.VariableSpec `ebpf:"skb_count_tx"`
 }
 
 // skbObjects contains all objects after they have been loaded into the kernel.
@@ -262,7 +264,8 @@ func (m *skbMaps) Close() error {
 // It can be passed to loadSkbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type skbVariables struct {
 	EpairFenceLayout *ebpf.Variable `ebpf:"epair_fence_layout"`
-	SkbStitched      *ebpf.Variable `ebpf:"skb_stitched"`
+	SkbCountRx       *ebpf.Variable `ebpf:"skb_count_rx"`
+	SkbCountTx       *ebpf.Variable `ebpf:"skb_count_tx"`
 }
 
 // skbPrograms contains all programs after they have been loaded into the kernel.

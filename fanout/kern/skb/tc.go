@@ -20,7 +20,7 @@ import (
 // bpf_redirect_peer would mark all frames as the far end's own and go past its XDP program; it's for frames
 // to its own address only.
 func NewTC(cfg kern.Config) (kern.Crossing, error) {
-	c, err := newCrossing(cfg, true)
+	c, err := newCrossing(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("cross %s by tc: %w", cfg.Name, err)
 	}
@@ -38,6 +38,7 @@ func (c *crossing) layTC(cfg *kern.Config) error {
 	c.hops = 2
 	for dir := range ends {
 		from, to := ends[dir], ends[1-dir]
+		c.progs.countTx[dir] = isDev(from)
 		c.hooks = append(c.hooks, tcHooks(from, to, ways[dir])...)
 		if err := c.openTC(dir, from, to); err != nil {
 			return err
@@ -140,6 +141,9 @@ func within(d kern.Device, fn func(*sysfs) error) error {
 
 func tcNotes(ends [2]kern.End) (notes []string) {
 	for i, e := range ends {
+		if isDev(e) && !isDev(ends[1-i]) {
+			notes = append(notes, fmt.Sprintf("end %c, %s: in mode pool frames of a bucket that moves may overtake each other in what follows the device, where epair can't see them", 'a'+i, e.Outer.Name))
+		}
 		if isDev(e) {
 			notes = append(notes, fmt.Sprintf("end %c, %s: what the device itself drops after it was handed a frame isn't in the ledger, as its counters are of all its traffic", 'a'+i, e.Outer.Name))
 		}
@@ -152,7 +156,7 @@ func tcNotes(ends [2]kern.End) (notes []string) {
 //	rx         what the program in the middle took, and what was lost before it
 //	tx         what the far inner end received; of an existing device what it was handed
 //	backlog    lost before the middle (sender's tx_dropped) and behind it (far outer side's)
-//	peer_down  handed to the peer, but not received: nothing else counts it
+//	peer_down  found down by the program, or handed to the peer but not received: nothing else counts it
 //	redirect   handed to the outer side, but neither sent nor dropped by it
 type tcMeter struct {
 	dev      bool  // the far end is an existing device
@@ -160,7 +164,7 @@ type tcMeter struct {
 }
 
 func (m *tcMeter) read(n kern.Counts) (kern.Ledger, error) {
-	l := kern.Ledger{Rx: n.Rx, RxBytes: n.RxBytes, Tx: n.Tx, TxBytes: n.TxBytes, PerCPU: n.PerCPU, Drops: maps.Clone(n.Drops)}
+	l := kern.Ledger{Rx: n.Rx, RxBytes: n.RxBytes, Tx: n.Redirect, TxBytes: n.TxBytes, PerCPU: n.PerCPU, Drops: maps.Clone(n.Drops)}
 	from, err := m.from.values()
 	if err != nil {
 		return l, err

@@ -1,0 +1,293 @@
+package skb
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/fanout/kern"
+	"github.com/epair-net/epair/fanout/port/porttest"
+)
+
+func attached(t *testing.T, h *host, at ebpf.AttachType) int {
+	t.Helper()
+	n := 0
+	err := h.ns.Do(func() error {
+		r, err := link.QueryPrograms(link.QueryOptions{Target: h.index, Attach: at})
+		if err == nil {
+			n = len(r.Programs)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+func rps(t *testing.T, d kern.Device) string {
+	t.Helper()
+	s, err := openSysfs(d.NetNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	f, err := s.open(filepath.Join("class/net", d.Name, "queues/rx-0/rps_cpus"), os.O_RDONLY)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	text, err := f.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A crossing that is closed leaves the devices as they were, and nothing open.
+func TestCloseLeavesNothing(t *testing.T) {
+	for _, path := range []string{"direct", "tc"} {
+		t.Run(path, func(t *testing.T) {
+			l := devices(t, path, 1500)
+			l.cfg.Policy = newPolicy(t)
+			before := descriptors(t)
+			for i := range 50 {
+				l.cfg.Mode = []kern.Mode{kern.Inline, kern.Pool}[i%10/9]
+				c := open(t, path, l.cfg)
+				if err := errors.Join(c.Close(), c.Close()); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.SetMode(kern.Pool); !errors.Is(err, os.ErrClosed) {
+					t.Errorf("closed crossing changes: %v", err)
+				}
+			}
+			if after := descriptors(t); after != before {
+				t.Errorf("%d descriptors, were %d", after, before)
+			}
+			for _, h := range []*host{&l.a, &l.b} {
+				for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+					if n := attached(t, h, at); n != 0 {
+						t.Errorf("%d programs left at %s %v", n, h.name, at)
+					}
+				}
+				if got := rps(t, h.device()); got != "0" {
+					t.Errorf("RPS of %s is %s", h.name, got)
+				}
+			}
+		})
+	}
+}
+
+// RPS masks are put back as they were; RFS, which would override them, is refused.
+func TestMasks(t *testing.T) {
+	l := devices(t, "direct", 1500)
+	s, err := openSysfs(l.b.ns.FD())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	write := func(name, text string) {
+		t.Helper()
+		f, err := s.open(filepath.Join("class/net", l.b.name, "queues/rx-0", name), os.O_WRONLY)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		if err := f.write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rps_cpus", "1")
+	l.cfg.Policy, l.cfg.Mode = newPolicy(t), kern.Inline
+	c := open(t, "direct", l.cfg)
+	if got := rps(t, l.b.device()); got != "0" {
+		t.Errorf("inline with RPS %s", got)
+	}
+	write("rps_flow_cnt", "64")
+	if _, err := c.SetMode(kern.Pool); !errors.Is(err, kern.ErrRefused) {
+		t.Errorf("pool with RFS: %v", err)
+	}
+	write("rps_flow_cnt", "0")
+	if _, err := c.SetMode(kern.Pool); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if got := rps(t, l.b.device()); got != "1" {
+		t.Errorf("RPS after close is %s, was 1", got)
+	}
+}
+
+// A program of somebody else stays where it was and sees what it would see without the crossing.
+func TestForeignProgram(t *testing.T) {
+	needBPF(t)
+	for _, path := range []string{"direct", "tc"} {
+		t.Run(path, func(t *testing.T) {
+			l := devices(t, path, 1500)
+			m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			p := watcher(t, m)
+			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				err := l.b.ns.Do(func() error {
+					k, err := link.AttachTCX(link.TCXOptions{Interface: l.b.index, Program: p, Attach: at})
+					if err == nil {
+						t.Cleanup(func() { k.Close() })
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.cross(kern.Pool)
+			tx, rx := l.a.socket(t, 0), l.b.socket(t, unix.ETH_P_ALL)
+			for flow := range uint32(10) {
+				exchange(t, "to the program", tx, rx, frame(l.b.mac, l.a.mac, flow, 1, 100), unix.PACKET_HOST)
+			}
+			var seen, marked uint64
+			if err := errors.Join(m.Lookup(uint32(0), &seen), m.Lookup(uint32(1), &marked)); err != nil {
+				t.Fatal(err)
+			}
+			if seen != 10 || marked != 0 {
+				t.Errorf("the program at the far end saw %d frames, %d with a hash or tc_index", seen, marked)
+			}
+			if err := l.c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+				if n := attached(t, &l.b, at); n != 1 {
+					t.Errorf("%d programs at %v, want the foreign one", n, at)
+				}
+			}
+		})
+	}
+}
+
+// watcher counts frames in m[0], and in m[1] those that carry somebody's metadata.
+func watcher(t *testing.T, m *ebpf.Map) *ebpf.Program {
+	t.Helper()
+	add := func(key int32, skip string) asm.Instructions {
+		return asm.Instructions{
+			asm.StoreImm(asm.RFP, -4, int64(key), asm.Word),
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, skip),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		}
+	}
+	const markOff, priorityOff, tcIndexOff, hashOff = 8, 32, 44, 68 // in struct __sk_buff
+	ins := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}
+	ins = append(ins, add(0, "out")...)
+	ins = append(ins, asm.Mov.Imm(asm.R7, 0))
+	for _, off := range []int16{markOff, priorityOff, tcIndexOff, hashOff} {
+		ins = append(ins, asm.LoadMem(asm.R8, asm.R6, off, asm.Word), asm.Or.Reg(asm.R7, asm.R8))
+	}
+	ins = append(ins, asm.JEq.Imm(asm.R7, 0, "out"))
+	ins = append(ins, add(1, "out")...)
+	ins = append(ins, asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return())
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, Instructions: ins, License: "MIT"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// Frames to an end that is down are counted, whichever way they are lost; it works again when it's up again.
+func TestDown(t *testing.T) {
+	for _, c := range []struct{ path, reason string }{{"direct", "backlog"}, {"tc", "peer_down"}} {
+		for _, mode := range []kern.Mode{kern.Inline, kern.Pool} {
+			t.Run(c.path+"/"+string(mode), func(t *testing.T) {
+				l := newLab(t, c.path, mode)
+				tx := l.a.socket(t, 0)
+				f := frame(l.b.mac, l.a.mac, 1, 1, 100)
+				if err := porttest.SetLink(l.b.ns, l.b.name, false); err != nil {
+					t.Fatal(err)
+				}
+				for range 1000 {
+					if _, err := unix.Write(tx, f); err != nil && !errors.Is(err, unix.ENOBUFS) {
+						t.Fatal(err)
+					}
+				}
+				led := l.balance(0, 1000)
+				if led.Tx != 0 || led.Drops[c.reason] == 0 {
+					t.Errorf("far end down: %s", show(led))
+				}
+				if err := porttest.SetLink(l.b.ns, l.b.name, true); err != nil {
+					t.Fatal(err)
+				}
+				porttest.WaitRunning(t, l.b.ns, l.b.name)
+				porttest.WaitRunning(t, l.a.ns, l.a.name)
+				rx := l.b.socket(t, unix.ETH_P_ALL)
+				exchange(t, "up again", tx, rx, f, unix.PACKET_HOST)
+				l.awaitMoved()
+				if led := l.balance(0, 1001); led.Tx != 1 {
+					t.Errorf("far end up again: %s", show(led))
+				}
+			})
+		}
+	}
+}
+
+// The packet type follows the far end's address when it changes.
+func TestAddressChanges(t *testing.T) {
+	l := newLab(t, "tc", kern.Inline)
+	tx, rx := l.a.socket(t, 0), l.b.socket(t, unix.ETH_P_ALL)
+	was, is := l.b.mac, net.HardwareAddr{2, 0, 0, 0, 0, 77}
+	exchange(t, "old address", tx, rx, frame(was, l.a.mac, 1, 1, 100), unix.PACKET_HOST)
+	err := l.b.ns.Do(func() error {
+		d, err := netlink.LinkByName(l.b.name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(d, is)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2048)
+	for end := time.Now().Add(5 * time.Second); ; {
+		if _, err := unix.Write(tx, frame(was, l.a.mac, 1, 1, 100)); err != nil {
+			t.Fatal(err)
+		}
+		_, from, err := receive(rx, buf, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from.Pkttype == unix.PACKET_OTHERHOST {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the old address is still taken for the end's own")
+		}
+	}
+	exchange(t, "new address", tx, rx, frame(is, l.a.mac, 1, 1, 100), unix.PACKET_HOST)
+	if ab, _, err := l.c.Ledgers(); err != nil || ab.Imbalance() != 0 {
+		t.Errorf("%s %v", show(ab), err)
+	}
+}
