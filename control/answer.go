@@ -1,45 +1,116 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/epair-net/epair/epair"
+	"github.com/epair-net/epair/fanout"
+	"github.com/epair-net/epair/rss"
 )
 
-// Pairs returns all pairs, in the order of the configuration.
+// Pairs returns all pairs, in the order in which they were added.
 func (d *Daemon) Pairs() []Pair {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]Pair, 0, len(d.pairs))
-	if d.closed {
-		return all
-	}
-	for _, p := range d.pairs {
-		all = append(all, p.answer())
+	slots := d.pairs.all()
+	all := make([]Pair, 0, len(slots))
+	for _, s := range slots {
+		s.ask(func(p *pair) { all = append(all, p.answer()) })
 	}
 	return all
 }
 
 // Pair returns the pair of that name.
-func (d *Daemon) Pair(name string) (Pair, bool) {
-	for _, p := range d.Pairs() {
-		if p.Name == name {
-			return p, true
+func (d *Daemon) Pair(name string) (a Pair, ok bool) {
+	for _, s := range d.pairs.all() {
+		if s.name == name {
+			ok = s.ask(func(p *pair) { a = p.answer() })
 		}
 	}
-	return Pair{}, false
+	return a, ok
 }
 
 // Stat returns all counters.
 func (d *Daemon) Stat() Stat {
-	s := Stat{Pairs: d.Pairs()}
-	for _, w := range d.pool.Workers() {
-		s.Workers = append(s.Workers, Worker(w))
-	}
-	return s
+	return Stat{Pairs: d.Pairs(), Workers: d.workers()}
 }
+
+func (d *Daemon) workers() []Worker {
+	infos := d.pool.Workers()
+	all := make([]Worker, len(infos))
+	for i, w := range infos {
+		all[i] = Worker{
+			ID: w.ID, Name: w.Name, CPU: w.CPU, TID: w.TID, Pair: w.Pair,
+			Turns: w.Turns, Empty: w.Empty, Sleeps: w.Sleeps, Wakes: w.Wakes, Yields: w.Yields,
+		}
+		all[i].CPUNanos, all[i].WaitNanos = schedstat(w.TID)
+	}
+	return all
+}
+
+// schedstat returns how long a thread ran, and how long it waited for its CPU; 0 if the thread is gone or the
+// kernel doesn't count (Documentation/scheduler/sched-stats.rst).
+func schedstat(tid int) (ran, waited uint64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
+	if err != nil {
+		return 0, 0
+	}
+	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+		return 0, 0
+	}
+	return ran, waited
+}
+
+// RSS returns which worker owns which flow.
+func (d *Daemon) RSS() RSS {
+	s := d.rss.Load()
+	return AnswerRSS(s.Hasher(), s.Table())
+}
+
+// AnswerRSS puts a hash and a table into words.
+func AnswerRSS(h *rss.Hasher, t *rss.Table) RSS {
+	c := h.Config()
+	a := RSS{Func: c.Func, Key: c.Key, Symmetric: c.Symmetric, Fields: c.Fields, Inner: c.Inner, Workers: t.Workers()}
+	for b := range t.Size() {
+		a.Table = append(a.Table, t.Worker(b))
+	}
+	return a
+}
+
+// Pool returns the workers, and what changes did.
+func (d *Daemon) Pool() Pool {
+	a := Pool{Policy: cmp.Or(d.cfg.Pool.Policy, "other"), Priority: d.cfg.Pool.Priority, Workers: d.workers(), Fence: answerFence(d.pool.Fence())}
+	var on []string
+	for _, w := range a.Workers {
+		if w.Pair == "" {
+			on = append(on, strconv.Itoa(w.CPU))
+		}
+	}
+	a.CPUs = strings.Join(on, ",")
+	return a
+}
+
+func answerFence(f fanout.FenceStats) Fence {
+	return Fence{
+		Changes: f.Changes, Failed: f.Failed, Moved: f.Moved, Held: f.Held,
+		MoveP50Micros: micros(f.MoveP50), MoveP99Micros: micros(f.MoveP99), MoveMaxMicros: micros(f.MoveMax),
+		BlockedP50Micros: micros(f.BlockedP50), BlockedMaxMicros: micros(f.BlockedMax),
+	}
+}
+
+func answerChange(c fanout.Change) Change {
+	return Change{
+		Moved: c.Moved, Held: c.Held, Lanes: c.Lanes,
+		TookMicros: micros(c.Took), MoveP50Micros: micros(c.P50), MoveMaxMicros: micros(c.Max), BlockedMicros: micros(c.Blocked),
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // Audit checks that every ledger balances. It may be asked under full load: a worker's
 // share is read between two of its updates.
@@ -91,3 +162,6 @@ func ThisVersion() Version {
 	}
 	return v
 }
+
+// oneLine makes one line of joined errors.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -15,7 +15,7 @@ type carrier interface {
 	// answer fills in what the carrier knows: steering, ports, ledgers.
 	answer(*Pair)
 	// setMode changes the mode while frames pass. After an error the old mode holds.
-	setMode(mode string) error
+	setMode(mode string) (Change, error)
 	// close stops carrying and gives everything back. It is idempotent.
 	close() error
 }
@@ -48,9 +48,9 @@ func (c *userCarrier) close() error {
 	return errors.Join(c.pool.Remove(c.lanes), c.ports.close())
 }
 
-func (c *userCarrier) setMode(mode string) error {
-	_, err := c.pool.SetMode(c.lanes, fanout.Mode(mode))
-	return err
+func (c *userCarrier) setMode(mode string) (Change, error) {
+	ch, err := c.pool.SetMode(c.lanes, fanout.Mode(mode))
+	return answerChange(ch), err
 }
 
 func (c *userCarrier) answer(a *Pair) {

@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"slices"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
@@ -17,20 +14,27 @@ import (
 	"github.com/epair-net/epair/rss"
 )
 
-// Daemon holds the pairs of one configuration and the pool that forwards them.
+// Daemon holds pairs and the pool that forwards them.
 //
-// Concurrency contract: all methods may be called from any goroutine.
+// Concurrency contract: all methods may be called from any goroutine. Questions don't wait for changes.
+// Locks are taken in the order life, policy, registry.
 type Daemon struct {
 	cfg   *epair.Config
-	cpus  []int
-	steer *fanout.Steering
 	env   *epair.Env
 	pool  *fanout.Pool
 	ports *ports
+	pairs registry
 
-	mu     sync.Mutex
-	pairs  []*pair
-	closed bool
+	// policy is held by who changes what concerns all pairs, and read-held by who adds or
+	// changes one of them, which must get either the old or the new.
+	policy sync.RWMutex
+	cpus   []int                           // guarded by policy
+	steer  *fanout.Steering                // guarded by policy
+	rss    atomic.Pointer[fanout.Steering] // the same, for those who only ask
+
+	life    sync.RWMutex // read-held by every change, so that Close comes after it
+	closing atomic.Bool  // set before Close waits for life: long changes give up
+	closed  bool         // guarded by life
 }
 
 // Load reads and checks a configuration file.
@@ -52,7 +56,8 @@ func Start(ctx context.Context, cfg *epair.Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", epair.ErrConfig, err)
 	}
-	d := &Daemon{cfg: cfg, cpus: set, steer: fanout.NewSteering(h, t)}
+	d := &Daemon{cfg: cfg, cpus: set}
+	d.setSteer(fanout.NewSteering(h, t))
 	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -72,15 +77,8 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 		return err
 	}
 	d.ports = newPorts(d.cfg, len(d.cpus))
-	for _, c := range d.cfg.Pairs {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("start: %w", context.Cause(ctx))
-		}
-		p, err := d.add(c)
-		if err != nil {
-			return err
-		}
-		d.pairs = append(d.pairs, p)
+	if _, err := d.Add(ctx, d.cfg.Pairs); err != nil {
+		return err
 	}
 	// What a crash left and this configuration doesn't name any more.
 	_, err = epair.GC("")
@@ -119,31 +117,19 @@ func SteeringOf(path string) (*rss.Hasher, *rss.Table, error) {
 	return steeringOf(cfg, len(set))
 }
 
-// Serve answers the API on ln until ctx ends.
-func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
-	srv := &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns what there is to say
-	defer stop()
-	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve api: %w", err)
-	}
-	return nil
-}
-
 // Close undoes everything: forwarding stops, ports close, what was created goes.
-// It is idempotent.
+// It waits for changes that are under way, and is idempotent.
 func (d *Daemon) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.closing.Store(true) // pairs with Add
+	d.life.Lock()
+	defer d.life.Unlock()
 	if d.closed {
 		return nil
 	}
 	d.closed = true
 	var errs []error
-	var ends []*epair.Pair
-	for _, p := range slices.Backward(d.pairs) {
-		errs = append(errs, d.detach(p))
-		ends = append(ends, p.ends)
+	if d.env != nil {
+		errs = append(errs, d.remove(d.pairs.all()))
 	}
 	if d.pool != nil {
 		errs = append(errs, d.pool.Close())
@@ -152,7 +138,23 @@ func (d *Daemon) Close() error {
 		errs = append(errs, d.ports.close())
 	}
 	if d.env != nil {
-		errs = append(errs, d.env.DeleteAll(ends), d.env.Close())
+		errs = append(errs, d.env.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// begin starts a change, which ends with d.life.RUnlock.
+func (d *Daemon) begin() error {
+	d.life.RLock()
+	if d.closed || d.closing.Load() {
+		d.life.RUnlock()
+		return ErrStopping
+	}
+	return nil
+}
+
+// setSteer makes s what pairs are steered by. d.policy is held, or d isn't shared yet.
+func (d *Daemon) setSteer(s *fanout.Steering) {
+	d.steer = s
+	d.rss.Store(s)
 }

@@ -2,10 +2,11 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -13,48 +14,30 @@ import (
 	"time"
 )
 
-// handler answers the API.
-//
-//	GET /v1/pairs         all pairs      {"pairs":[…]}
-//	GET /v1/pairs/NAME    one pair
-//	GET /v1/stat          pairs and workers
-//	GET /v1/audit         whether the ledgers balance
-//	GET /v1/version       what is running
-func (d *Daemon) handler() http.Handler {
+// Serve answers the API on ln until ctx ends.
+func (d *Daemon) Serve(ctx context.Context, ln net.Listener) error {
+	return serve(ctx, ln, d.handler())
+}
+
+// ServeMetrics answers /metrics on ln, and nothing else, until ctx ends.
+func (d *Daemon) ServeMetrics(ctx context.Context, ln net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/pairs", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, Stat{Pairs: d.Pairs()})
-	})
-	mux.HandleFunc("GET /v1/pairs/{name}", func(w http.ResponseWriter, r *http.Request) {
-		p, ok := d.Pair(r.PathValue("name"))
-		if !ok {
-			refuse(w, http.StatusNotFound, fmt.Errorf("show pair %s: no such pair (see 'epair list')", r.PathValue("name")))
-			return
-		}
-		answer(w, p)
-	})
-	mux.HandleFunc("GET /v1/stat", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Stat()) })
-	mux.HandleFunc("GET /v1/audit", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Audit()) })
-	mux.HandleFunc("GET /v1/version", func(w http.ResponseWriter, _ *http.Request) {
-		v := ThisVersion()
-		v.PID = os.Getpid()
-		answer(w, v)
-	})
-	return mux
+	mux.Handle("GET /metrics", d.metrics())
+	return serve(ctx, ln, mux)
 }
 
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	// The client may have gone: then nobody is left to tell.
-	_ = enc.Encode(v)
-}
-
-func refuse(w http.ResponseWriter, status int, err error) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(apiError{err.Error()})
+func serve(ctx context.Context, ln net.Listener, h http.Handler) error {
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: 64 << 10,                   // the names of 500 pairs that are to be deleted
+		ErrorLog:       log.New(io.Discard, "", 0), // what clients do wrong they are told
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve returns what there is to say
+	defer stop()
+	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve api: %w", err)
+	}
+	return nil
 }
 
 // Listen opens the API's socket, for its owner only. A socket that a crash left
@@ -96,7 +79,9 @@ func clear(ctx context.Context, path string) error {
 		}
 		conn.Close()
 		asked, cancel := context.WithTimeout(ctx, answerTime)
-		_, err = NewClient(path).Version(asked)
+		c := NewClient(path)
+		_, err = c.Version(asked)
+		c.Close()
 		cancel()
 		if err == nil {
 			return errors.New("another daemon answers there (stop it, or choose another --socket)")

@@ -2,6 +2,8 @@
 // names, lets the pool forward them, and answers for them over a Unix socket.
 package control
 
+import "github.com/epair-net/epair/epair"
+
 // The JSON that the API and `--json` speak. Keys may be added; those here stay.
 
 // Direction is the ledger of one direction: rx = tx + Σ drops + queued.
@@ -67,12 +69,127 @@ type Worker struct {
 	Sleeps uint64 `json:"sleeps"`
 	Wakes  uint64 `json:"wakes"`
 	Yields uint64 `json:"yields"`
+	// What the kernel says of the thread (/proc/PID/task/TID/schedstat).
+	CPUNanos  uint64 `json:"cpu_ns"`  // it ran
+	WaitNanos uint64 `json:"wait_ns"` // it could run, but another had its CPU
 }
 
 // Stat is everything that is counted.
 type Stat struct {
 	Pairs   []Pair   `json:"pairs"`
 	Workers []Worker `json:"workers"`
+}
+
+// Change is what a live change did. No frame is lost or overtaken by it but those in Dropped.
+type Change struct {
+	Moved   int    `json:"moved_buckets"` // that went to another worker, over all directions
+	Held    int    `json:"held_buckets"`  // of these, those that had frames in flight when they were to move
+	Lanes   int    `json:"moved_readers"` // directions that another worker receives now
+	Dropped uint64 `json:"dropped"`       // frames that were dropped to keep their flow in order
+
+	TookMicros    float64 `json:"took_us"`     // from the request to its end
+	MoveP50Micros float64 `json:"move_p50_us"` // from the request to the move of a bucket, half of them
+	MoveMaxMicros float64 `json:"move_max_us"` // of all of them
+	BlockedMicros float64 `json:"blocked_us"`  // the longest time that frames of a direction waited in their port
+}
+
+// Pairs is a list of pairs.
+type Pairs struct {
+	Pairs []Pair `json:"pairs"`
+}
+
+// Adding is what pairs to create.
+type Adding struct {
+	Pairs []epair.PairConfig `json:"pairs"`
+}
+
+// Removed says which pairs are gone.
+type Removed struct {
+	Removed []string `json:"removed"`
+}
+
+// PairChange is what to change of a pair; what is empty stays.
+type PairChange struct {
+	Mode     string `json:"mode,omitempty"`
+	Datapath string `json:"datapath,omitempty"`
+}
+
+// Changed is a pair after a change.
+type Changed struct {
+	Pair   Pair   `json:"pair"`
+	Change Change `json:"change"`
+}
+
+// RSS is which worker owns which flow.
+type RSS struct {
+	Func      string            `json:"func"`
+	Key       string            `json:"key,omitempty"` // hexadecimal; xxhash has none
+	Symmetric bool              `json:"symmetric"`
+	Fields    map[string]string `json:"fields"`
+	Inner     bool              `json:"inner"`
+	Workers   int               `json:"workers"`
+	Table     []int             `json:"table"` // the worker of each bucket
+}
+
+// RSSChange is what to change of RSS; what is left out stays, also flow types that Fields doesn't name.
+type RSSChange struct {
+	Func      *string            `json:"func,omitempty"`
+	Key       *string            `json:"key,omitempty"`
+	Symmetric *bool              `json:"symmetric,omitempty"`
+	Fields    *map[string]string `json:"fields,omitempty"`
+	Inner     *bool              `json:"inner,omitempty"`
+	Table     *string            `json:"table,omitempty"` // equal [N], weight W0 W1 …, or a list of workers
+}
+
+// RSSChanged is RSS after a change.
+type RSSChanged struct {
+	RSS    RSS    `json:"rss"`
+	Change Change `json:"change"`
+}
+
+// Pool is the workers, and what changes while they forwarded did.
+type Pool struct {
+	CPUs     string   `json:"cpus"` // of the workers, in their order
+	Policy   string   `json:"policy"`
+	Priority int      `json:"priority"`
+	Workers  []Worker `json:"workers"`
+	Fence    Fence    `json:"fence"`
+}
+
+// Fence adds up all changes since the start.
+type Fence struct {
+	Changes uint64 `json:"changes"`
+	Failed  uint64 `json:"failed"`
+	Moved   uint64 `json:"moved_buckets"`
+	Held    uint64 `json:"held_buckets"`
+
+	MoveP50Micros    float64 `json:"move_p50_us"`
+	MoveP99Micros    float64 `json:"move_p99_us"`
+	MoveMaxMicros    float64 `json:"move_max_us"`
+	BlockedP50Micros float64 `json:"blocked_p50_us"`
+	BlockedMaxMicros float64 `json:"blocked_max_us"`
+}
+
+// PoolChange is what to change of the pool.
+type PoolChange struct {
+	CPUs string `json:"cpus"` // one per worker, "0-3"
+}
+
+// PoolChanged is the pool after a change.
+type PoolChanged struct {
+	Pool   Pool   `json:"pool"`
+	Change Change `json:"change"`
+}
+
+// Garbage is what crashed instances have left.
+type Garbage struct {
+	Found   []string `json:"found"`
+	Removed bool     `json:"removed"` // all of it, just now
+}
+
+// Failure is the body of every answer whose status isn't 2xx.
+type Failure struct {
+	Error string `json:"error"` // one line
 }
 
 // Finding is one thing that an audit found wrong.

@@ -18,30 +18,11 @@ import (
 //
 // A daemon calls it after it has created its pairs, which adopt the namespaces they need.
 func GC(dir string) (removed []string, err error) {
-	i := &instance{dir: cmp.Or(dir, "/run/epair")}
-	ids, err := i.dead()
-	if err != nil || len(ids) == 0 {
-		return nil, err
-	}
-	refs := []string{netns.Host}
-	names, err := os.ReadDir(netns.RunDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	for _, n := range names {
-		refs = append(refs, n.Name())
+	i, ids, removed, err := sweepAll(dir, false)
+	if err != nil {
+		return removed, err // the locks stay, so that the next time finds the rest
 	}
 	var errs []error
-	for _, ref := range refs {
-		what, err := i.sweep(ref)
-		removed = append(removed, what...)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("clean namespace %s: %w", ref, denied(err)))
-		}
-	}
-	if len(errs) > 0 {
-		return removed, errors.Join(errs...) // the locks stay, so that the next time finds the rest
-	}
 	for _, id := range ids {
 		if err := os.Remove(i.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
@@ -50,8 +31,40 @@ func GC(dir string) (removed []string, err error) {
 	return removed, errors.Join(errs...)
 }
 
-// sweep removes the orphans of one namespace, and the namespace if it's one.
-func (i *instance) sweep(ref string) (removed []string, err error) {
+// Garbage returns what GC would remove, and changes nothing.
+func Garbage(dir string) (found []string, err error) {
+	_, _, found, err = sweepAll(dir, true)
+	return found, err
+}
+
+// sweepAll sweeps all namespaces for what the crashed instances ids left.
+func sweepAll(dir string, dry bool) (i *instance, ids, found []string, err error) {
+	i = &instance{dir: cmp.Or(dir, "/run/epair")}
+	ids, err = i.dead()
+	if err != nil || len(ids) == 0 {
+		return i, nil, nil, err
+	}
+	refs := []string{netns.Host}
+	names, err := os.ReadDir(netns.RunDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return i, ids, nil, err
+	}
+	for _, n := range names {
+		refs = append(refs, n.Name())
+	}
+	var errs []error
+	for _, ref := range refs {
+		what, err := i.sweep(ref, dry)
+		found = append(found, what...)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("clean namespace %s: %w", ref, denied(err)))
+		}
+	}
+	return i, ids, found, errors.Join(errs...)
+}
+
+// sweep removes the orphans of one namespace, and the namespace if it's one; dry, it only lists them.
+func (i *instance) sweep(ref string, dry bool) (found []string, err error) {
 	ns, err := netns.Open(ref)
 	if errors.Is(err, netns.ErrNotExist) || errors.Is(err, netns.ErrNotNetns) {
 		return nil, nil
@@ -73,21 +86,35 @@ func (i *instance) sweep(ref string) (removed []string, err error) {
 		a := l.Attrs()
 		o, err := i.owner(a.Alias)
 		if err != nil {
-			return removed, err
+			return found, err
 		}
+		var what string
 		switch {
 		case o != orphan:
+			continue
 		case a.Name != "lo":
-			if err := delLink(h, a.Index); err != nil {
-				return removed, err
-			}
-			removed = append(removed, fmt.Sprintf("interface %s in %s", a.Name, ref))
+			what = fmt.Sprintf("interface %s in %s", a.Name, ref)
+			err = removeUnless(dry, func() error { return delLink(h, a.Index) })
 		case ref != netns.Host:
-			if err := netns.Delete(ref); err != nil {
-				return removed, err
-			}
-			return append(removed, "namespace "+ref), nil
+			what = "namespace " + ref
+			err = removeUnless(dry, func() error { return netns.Delete(ref) })
+		default:
+			continue
+		}
+		if err != nil {
+			return found, err
+		}
+		found = append(found, what)
+		if a.Name == "lo" {
+			return found, nil // the rest goes with it
 		}
 	}
-	return removed, nil
+	return found, nil
+}
+
+func removeUnless(dry bool, remove func() error) error {
+	if dry {
+		return nil
+	}
+	return remove()
 }

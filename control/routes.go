@@ -1,0 +1,262 @@
+package control
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/epair-net/epair/epair"
+)
+
+// openAPI describes all routes and types; a test holds it true.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+// maxBody bounds a request: 500 pairs take some 150 KiB.
+const maxBody = 1 << 20
+
+// Times of a connection. A change may take as long as it takes: only reading and writing is bounded.
+const (
+	headerTime = 5 * time.Second
+	readTime   = 10 * time.Second // for a whole request
+	writeTime  = 10 * time.Second // for an answer: who doesn't read it is cut off
+	idleTime   = time.Minute
+)
+
+// route is one thing that can be asked for.
+type route struct {
+	method, path string
+	handle       func(*http.Request) (answer any, status int, err error)
+}
+
+// routes are all that answer JSON. The rest is in handler.
+func (d *Daemon) routes() []route {
+	return []route{
+		{"GET", "/v1/pairs", ask(func() Pairs { return Pairs{d.Pairs()} })},
+		{"POST", "/v1/pairs", d.postPairs},
+		{"DELETE", "/v1/pairs", d.deletePairs},
+		{"GET", "/v1/pairs/{name}", d.getPair},
+		{"PATCH", "/v1/pairs/{name}", d.patchPair},
+		{"DELETE", "/v1/pairs/{name}", d.deletePair},
+		{"GET", "/v1/rss", ask(d.RSS)},
+		{"PATCH", "/v1/rss", change(d.SetRSS)},
+		{"GET", "/v1/pool", ask(d.Pool)},
+		{"PATCH", "/v1/pool", change(d.SetPool)},
+		{"GET", "/v1/stat", ask(d.Stat)},
+		{"GET", "/v1/audit", ask(d.Audit)},
+		{"GET", "/v1/gc", getGarbage},
+		{"POST", "/v1/gc", collectGarbage},
+		{"GET", "/v1/version", ask(runningVersion)},
+	}
+}
+
+// handler answers the API.
+func (d *Daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range d.routes() {
+		mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
+			v, status, err := r.handle(req)
+			if err != nil {
+				status, v = statusOf(err), Failure{oneLine(err)}
+			}
+			answer(w, status, v)
+		})
+	}
+	mux.HandleFunc("GET /v1/openapi.yaml", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(openAPI) // the client may have gone
+	})
+	mux.Handle("GET /metrics", d.metrics())
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		// A response that nobody reads would keep its goroutine; the time begins when it is written.
+		w = &lateWriter{ResponseWriter: w}
+		if h, pattern := mux.Handler(req); pattern == "" {
+			refuseRoute(w, req, h)
+			return
+		}
+		mux.ServeHTTP(w, req)
+	})
+}
+
+// lateWriter sets the deadline of the connection when the answer begins.
+type lateWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *lateWriter) WriteHeader(status int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *lateWriter) Write(p []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *lateWriter) begin() {
+	if !w.begun {
+		w.begun = true
+		// A connection without deadlines is one of a test's.
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime))
+	}
+}
+
+// refuseRoute answers a path or method that there isn't, with the status and headers of the mux.
+func refuseRoute(w http.ResponseWriter, req *http.Request, h http.Handler) {
+	var verdict verdictWriter
+	h.ServeHTTP(&verdict, req)
+	if allow := verdict.Header().Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+	}
+	status := verdict.status
+	if status < 400 {
+		status = http.StatusNotFound // a redirect to the path as it should be written
+	}
+	answer(w, status, Failure{fmt.Sprintf("%s %.80q: %s (see docs/api.md)", req.Method, req.URL.Path, http.StatusText(status))})
+}
+
+// verdictWriter keeps the status and the headers only.
+type verdictWriter struct {
+	header http.Header
+	status int
+}
+
+func (v *verdictWriter) Header() http.Header {
+	if v.header == nil {
+		v.header = http.Header{}
+	}
+	return v.header
+}
+
+func (v *verdictWriter) WriteHeader(status int) { v.status = status }
+
+func (v *verdictWriter) Write(p []byte) (int, error) { return len(p), nil }
+
+// ask makes a handler of a question.
+func ask[T any](f func() T) func(*http.Request) (any, int, error) {
+	return func(*http.Request) (any, int, error) { return f(), http.StatusOK, nil }
+}
+
+// change makes a handler of a change of what there is once.
+func change[Want, Is any](f func(Want) (Is, error)) func(*http.Request) (any, int, error) {
+	return func(r *http.Request) (any, int, error) {
+		var want Want
+		if err := read(r, &want); err != nil {
+			return nil, 0, err
+		}
+		is, err := f(want)
+		return is, http.StatusOK, err
+	}
+}
+
+// read fills *into from the request's body.
+func read(r *http.Request, into any) error {
+	// The answer need not tell the client to go away: MaxBytesReader wants a ResponseWriter only for that.
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: read the body: %w", ErrRequest, err)
+	}
+	return decodeStrict(data, into)
+}
+
+func (d *Daemon) postPairs(r *http.Request) (any, int, error) {
+	var want Adding
+	if err := read(r, &want); err != nil {
+		return nil, 0, err
+	}
+	if len(want.Pairs) == 0 {
+		return nil, 0, fmt.Errorf("%w: pairs: name at least one", ErrRequest)
+	}
+	// Not the request's context: who asked and left finds all of it or nothing, not a matter of luck.
+	pairs, err := d.Add(context.WithoutCancel(r.Context()), want.Pairs)
+	return Pairs{pairs}, http.StatusCreated, err
+}
+
+func (d *Daemon) deletePairs(r *http.Request) (any, int, error) {
+	names := r.URL.Query()["name"]
+	if len(names) == 0 {
+		return nil, 0, fmt.Errorf("%w: delete pairs: none is named (add ?name=NAME, &name=NAME …)", ErrRequest)
+	}
+	return Removed{names}, http.StatusOK, d.Remove(names)
+}
+
+func (d *Daemon) getPair(r *http.Request) (any, int, error) {
+	p, ok := d.Pair(r.PathValue("name"))
+	if !ok {
+		return nil, 0, fmt.Errorf("show pair %.64s: %w (see 'epair list')", r.PathValue("name"), ErrNoPair)
+	}
+	return p, http.StatusOK, nil
+}
+
+func (d *Daemon) patchPair(r *http.Request) (any, int, error) {
+	return change(func(want PairChange) (Changed, error) { return d.Set(r.PathValue("name"), want) })(r)
+}
+
+func (d *Daemon) deletePair(r *http.Request) (any, int, error) {
+	names := []string{r.PathValue("name")}
+	return Removed{names}, http.StatusOK, d.Remove(names)
+}
+
+// getGarbage lists what a crash left.
+func getGarbage(*http.Request) (any, int, error) { return garbage(epair.Garbage) }
+
+// collectGarbage removes it.
+func collectGarbage(*http.Request) (any, int, error) {
+	g, status, err := garbage(epair.GC)
+	g.Removed = err == nil
+	return g, status, err
+}
+
+func garbage(f func(dir string) ([]string, error)) (g Garbage, status int, err error) {
+	if g.Found, err = f(""); g.Found == nil {
+		g.Found = []string{}
+	}
+	return g, http.StatusOK, err
+}
+
+func runningVersion() Version {
+	v := ThisVersion()
+	v.PID = os.Getpid()
+	return v
+}
+
+// statusOf returns the status of an error.
+func statusOf(err error) int {
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, ErrRequest), errors.Is(err, epair.ErrConfig):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrNoPair):
+		return http.StatusNotFound
+	case errors.Is(err, ErrConflict), errors.Is(err, fs.ErrExist), errors.Is(err, epair.ErrTaken), errors.Is(err, errors.ErrUnsupported):
+		return http.StatusConflict
+	case errors.Is(err, ErrStopping), errors.Is(err, net.ErrClosed):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	// The client may have gone: then nobody is left to tell.
+	_ = enc.Encode(v)
+}
