@@ -172,7 +172,7 @@ func (c *change) adopt(lanes []*Lane, s *Steering) error {
 func (p *Pool) steered() []*Lane {
 	var lanes []*Lane
 	for _, pair := range p.pairs {
-		for _, l := range []*Lane{pair.AB, pair.BA} {
+		for _, l := range pair.lanes() {
 			if l.steer != nil {
 				lanes = append(lanes, l)
 			}

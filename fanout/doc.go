@@ -17,6 +17,9 @@
 // near end, and one Tx per worker at its far end. One reader per lane and
 // first-in-first-out rings are why frames of one flow can't overtake each other.
 //
+// Where the kernel spreads the frames, a direction has one lane per worker, and hardly a frame is handed
+// over: spread.go says why the order holds there too.
+//
 // What changes while frames flow, without losing or overtaking one:
 //
 //	Pool.SetSteering  hash and table of all pairs     fence.go has the rule

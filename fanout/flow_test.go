@@ -22,6 +22,7 @@ const testFlows = 256
 type way struct {
 	in, out  *memport.Device
 	lane     *Lane
+	queue    func(frame []byte) int // where it comes in; nil: at the first
 	sent     int
 	got      int
 	refused  uint64 // by a full receive queue; each was offered again
@@ -54,7 +55,11 @@ func (w *way) inject() bool {
 	size := w.sizes[w.sent%len(w.sizes)]
 	head := flowFrame(w.buf, flow, seq)
 	fill(w.buf[len(head):size], flow, seq)
-	if !w.in.Inject(0, nil, w.buf[:size]) {
+	queue := 0
+	if w.queue != nil {
+		queue = w.queue(w.buf[:size])
+	}
+	if !w.in.Inject(queue, nil, w.buf[:size]) {
 		w.refused++
 		return false
 	}

@@ -17,8 +17,11 @@ func (w *worker) receive(l *Lane) (n int, more bool) {
 	n, err := l.rx.Receive(w.batch[:budget])
 	if n > 0 {
 		own := w.batch[:n]
+		if l.home != nil {
+			own = w.sift(l, own)
+		}
 		if l.steer != nil {
-			own = w.fanOut(l, w.batch[:n])
+			own = w.fanOut(l, own)
 		}
 		if len(own) > 0 {
 			w.sendOwn(l, own)
@@ -57,9 +60,12 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 	c := &l.cells[w.id]
 	w.d = delta{queued: int(c.queued.Load())} // our Tx is not touched here
 	hasher, buckets := l.steer.hasher, l.buckets
+	hashed := l.home != nil && l.home.hasher == hasher // by sift
 	for i := range b {
 		f := &b[i]
-		f.Hash = hash(hasher, l.rx, f)
+		if !hashed {
+			f.Hash = hash(hasher, l.rx, f)
+		}
 		k := &buckets[int(f.Hash)&(len(buckets)-1)]
 		k.frames++
 		k.bytes += uint64(f.Len)

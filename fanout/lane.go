@@ -6,14 +6,19 @@ import (
 	"github.com/epair-net/epair/fanout/port"
 )
 
-// Lane is one direction of a pair.
+// Lane is one direction of a pair; one half of it, if the kernel spreads what its near end receives
+// over several (spread.go).
 type Lane struct {
 	id     uint32 // index in Pool.lanes
+	back   bool   // b→a
+	half   int    // which of the direction's halves, from 0
+	spread port.Spreading
+	home   *Steering // by which hash and table the kernel spreads; nil unless that is strict
 	rx     port.Rx
 	arena  *port.Arena            // rx's handle to the buffers of its reader
 	reader atomic.Pointer[worker] // written by the pool, while nobody receives
 	epoch  atomic.Uint64          // changes of the reader
-	txs    []port.Tx              // by worker; nil where the worker doesn't send for the lane
+	txs    []port.Tx              // by worker; nil where the worker doesn't send for the lane. Halves share them
 	cells  []cell                 // by worker; the last is for a poller
 	gone   atomic.Bool
 
@@ -29,6 +34,9 @@ type Lane struct {
 
 // Gone tells whether the near interface was deleted.
 func (l *Lane) Gone() bool { return l.gone.Load() }
+
+// Spread tells whether the kernel spreads the frames over the workers.
+func (l *Lane) Spread() bool { return l.spread != port.Single }
 
 // Reader returns the ID of the worker that receives the lane's frames; a poller's is the number of workers.
 func (l *Lane) Reader() int { return l.reader.Load().id }

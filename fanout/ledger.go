@@ -134,3 +134,25 @@ func (l *Ledger) add(i int, w WorkerLedger) {
 	l.Queued += w.Queued + w.Handed - w.Taken // below zero only until the reader is added
 	l.Drops.Add(&w.Drops)
 }
+
+// merge adds another half of the same direction.
+func (l *Ledger) merge(o *Ledger) {
+	l.Rx += o.Rx
+	l.RxBytes += o.RxBytes
+	l.Tx += o.Tx
+	l.TxBytes += o.TxBytes
+	l.Queued += o.Queued
+	l.Drops.Add(&o.Drops)
+	for i := range l.Workers {
+		w, v := &l.Workers[i], &o.Workers[i]
+		w.Rx += v.Rx
+		w.RxBytes += v.RxBytes
+		w.Tx += v.Tx
+		w.TxBytes += v.TxBytes
+		w.Handed += v.Handed
+		w.Taken += v.Taken
+		w.Batches += v.Batches
+		w.Queued += v.Queued
+		w.Drops.Add(&v.Drops)
+	}
+}

@@ -86,8 +86,8 @@ func (c *change) settle(pair *Pair, to *place) error {
 	if err := c.move(lanes, toReader); err != nil {
 		return err
 	}
-	for i, l := range lanes {
-		if err := c.shift(l, []*worker{to.first, to.second}[i], to.steer); err != nil {
+	for _, l := range lanes {
+		if err := c.shift(l, to.reader(l), to.steer); err != nil {
 			return err
 		}
 	}

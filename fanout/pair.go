@@ -26,18 +26,23 @@ type PairConfig struct {
 	A, B     port.Opener
 	Steering *Steering  // mode pool; nil: that of the pool, if it has one
 	Poller   PollerRule // mode poller
+	// Spread is the hash and table of the programs by which the kernel spreads the frames of ends
+	// that are port.Spreaders, when the pair is added in mode pool; nil: it doesn't. What the ends' Tx
+	// take must have left when Send returns: halves share them.
+	Spread *Steering
 }
 
 // Pair is a pair that is being forwarded.
 type Pair struct {
 	Name   string
-	Mode   Mode // in which it was added; see CurrentMode
-	AB, BA *Lane
+	Mode   Mode  // in which it was added; see CurrentMode
+	AB, BA *Lane // of directions that are spread, the first halves
 
 	mode atomic.Value // Mode, as it is now
 
 	// The pool's own.
-	index    int // how many pairs were added before it: spreads them over the workers
+	halves   []*Lane // all that there are of both directions
+	index    int     // how many pairs were added before it: spreads them over the workers
 	own      *worker
 	rule     PollerRule
 	steering *Steering // nil: the pool's
@@ -47,19 +52,41 @@ type Pair struct {
 func (p *Pair) CurrentMode() Mode { return p.mode.Load().(Mode) }
 
 // lanes returns the lanes that there are.
-func (p *Pair) lanes() []*Lane {
-	return slices.DeleteFunc([]*Lane{p.AB, p.BA}, func(l *Lane) bool { return l == nil })
-}
+func (p *Pair) lanes() []*Lane { return p.halves }
 
 // Ledgers returns what became of the frames of both directions. They are exact at any moment.
-func (p *Pair) Ledgers() (ab, ba Ledger) { return p.AB.ledger(), p.BA.ledger() }
+func (p *Pair) Ledgers() (ab, ba Ledger) {
+	ab, ba = p.AB.ledger(), p.BA.ledger()
+	for _, l := range p.lanes() {
+		if l.half == 0 {
+			continue
+		}
+		sum, half := &ab, l.ledger()
+		if l.back {
+			sum = &ba
+		}
+		sum.merge(&half)
+	}
+	return ab, ba
+}
 
 // place is which workers serve a pair.
 type place struct {
-	first, second *worker   // receive a→b and b→a
+	first, second *worker   // receive a→b and b→a, if they aren't spread
 	senders       []*worker // all that send
 	own           *worker   // a poller, not the pool's
 	steer         *Steering // nil: whoever receives sends
+}
+
+// reader returns the worker that receives a lane.
+func (pl *place) reader(l *Lane) *worker {
+	switch {
+	case pl.steer != nil && l.Spread():
+		return pl.senders[l.half]
+	case l.back:
+		return pl.second
+	}
+	return pl.first
 }
 
 // place finds the workers for a pair in a mode, and starts its poller.
@@ -159,25 +186,21 @@ func (p *Pool) stopPoller(w *worker) error {
 	return w.stop()
 }
 
-// open makes both lanes and opens their ports, each on the thread that will use it.
+// open makes the lanes and opens their ports, each on the thread that will use it.
 func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
-	n := len(p.workers) + 1
-	newLane := func(from, to port.Opener, reader *worker) *Lane {
-		l := &Lane{from: from, to: to, txs: make([]port.Tx, n), cells: make([]cell, n)}
-		l.reader.Store(reader)
-		if pl.steer != nil {
-			l.steer, l.buckets = pl.steer, make([]bucket, pl.steer.table.Size())
-			for i := range l.buckets {
-				k := int32(pl.steer.table.Worker(i))
-				l.buckets[i] = bucket{worker: k, want: k}
-			}
+	ab := &Lane{from: cfg.A, to: cfg.B}
+	ba := &Lane{from: cfg.B, to: cfg.A, back: true}
+	for _, l := range []*Lane{ab, ba} {
+		l.txs = make([]port.Tx, len(p.workers)+1)
+		pair.halves = append(pair.halves, l)
+		for _, half := range l.divide(cfg.Spread, pl) {
+			pair.halves = append(pair.halves, half)
 		}
-		return l
 	}
-	pair.AB, pair.BA = newLane(cfg.A, cfg.B, pl.first), newLane(cfg.B, cfg.A, pl.second)
+	pair.AB, pair.BA = ab, ba
 	for _, l := range pair.lanes() {
+		l.prepare(p, pl)
 		r := l.reader.Load()
-		l.arena = r.arena.View()
 		err := r.do(func() (err error) {
 			l.rx, err = l.from.OpenRx(port.Worker{ID: r.portID, Arena: l.arena})
 			return err
@@ -190,6 +213,22 @@ func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
 		}
 	}
 	return nil
+}
+
+// prepare makes what l needs before its ports are open.
+func (l *Lane) prepare(p *Pool, pl *place) {
+	r := pl.reader(l)
+	l.reader.Store(r)
+	l.arena = r.arena.View()
+	l.cells = make([]cell, len(p.workers)+1)
+	if pl.steer == nil {
+		return
+	}
+	l.steer, l.buckets = pl.steer, make([]bucket, pl.steer.table.Size())
+	for i := range l.buckets {
+		k := int32(pl.steer.table.Worker(i))
+		l.buckets[i] = bucket{worker: k, want: k}
+	}
 }
 
 // openTxs opens the transmitting halves that senders need and don't have yet.
@@ -248,36 +287,40 @@ func (p *Pool) Remove(pair *Pair) error {
 
 func (p *Pool) remove(pair *Pair) error {
 	p.pairs = slices.DeleteFunc(p.pairs, func(q *Pair) bool { return q == pair })
-	var errs []error
-	for _, l := range pair.lanes() {
-		errs = append(errs, p.end(l, pair.own))
-	}
+	errs := []error{p.end(pair)}
 	if pair.own != nil {
 		errs = append(errs, p.stopPoller(pair.own))
 	}
 	return errors.Join(errs...)
 }
 
-// end undoes begin and open for one lane: no more frames are received, those on the
-// rings are sent, then the ports close.
-func (p *Pool) end(l *Lane, own *worker) error {
+// end undoes begin and open: no more frames are received, those on the rings are sent, then
+// the ports close.
+func (p *Pool) end(pair *Pair) error {
 	var errs []error
 	workers := p.workers
-	if own != nil {
-		workers = []*worker{own}
+	if pair.own != nil {
+		workers = []*worker{pair.own}
 	}
-	r := l.reader.Load()
-	if l.attached {
+	begun := slices.DeleteFunc(slices.Clone(pair.lanes()), func(l *Lane) bool { return !l.attached })
+	for _, l := range begun {
+		r := l.reader.Load()
 		errs = append(errs, r.do(func() error { return r.detach(l) }))
-		for _, w := range workers {
+	}
+	for _, w := range workers {
+		if len(begun) > 0 {
 			errs = append(errs, w.do(func() error { w.drainAll(); return nil }))
 		}
+	}
+	for _, l := range begun {
 		p.leave(l)
 		l.attached = false
 	}
-	errs = append(errs, l.closeTxs(workers, nil))
-	if l.rx != nil {
-		errs = append(errs, r.do(l.rx.Close))
+	for _, l := range pair.lanes() {
+		errs = append(errs, l.closeTxs(workers, nil))
+		if l.rx != nil {
+			errs = append(errs, l.reader.Load().do(l.rx.Close))
+		}
 	}
 	return errors.Join(errs...)
 }
