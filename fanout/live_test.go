@@ -147,7 +147,7 @@ func TestChangesAtOverload(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	rig := newRig(t, Fanned, 4, memport.Config{Slots: 256, Out: 512})
 	watched := monotone(t, rig.pair)
-	var end atomic.Bool
+	var end, done atomic.Bool
 	offered := make(chan uint64, 1)
 	go func() { // as fast as it goes
 		var n uint64
@@ -179,21 +179,15 @@ func TestChangesAtOverload(t *testing.T) {
 			captured++
 			return true, nil
 		}
-		for stopped := false; ; {
-			some, err := take()
-			switch {
-			case err != nil:
+		for !done.Load() || captured < rig.pair.AB.ledger().Tx {
+			if some, err := take(); err != nil {
 				got <- err
 				return
-			case some:
-			case stopped && rig.pair.AB.ledger().Tx == captured:
-				got <- nil
-				return
-			default:
-				stopped = end.Load() && settled(rig.pair.AB)
+			} else if !some {
 				pause()
 			}
 		}
+		got <- nil
 	}()
 	waitFor(t, "frames get lost", func() bool { d := rig.pair.AB.ledger().Drops; return d.Total() > 0 })
 	for range 60 {
@@ -201,19 +195,19 @@ func TestChangesAtOverload(t *testing.T) {
 	}
 	end.Store(true)
 	n := <-offered
+	waitFor(t, "all that was offered is in the ledger", func() bool { return rig.pair.AB.ledger().Rx >= n })
+	settle(t, rig.pair.AB)
+	done.Store(true)
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
 	watched()
-	waitFor(t, "all that was offered is in the ledger", func() bool { return rig.pair.AB.ledger().Rx >= n })
 	led := settle(t, rig.pair.AB)
 	if led.Rx != n || led.Tx != captured || led.Drops.Total() != n-captured {
 		t.Errorf("offered %d, captured %d, ledger %+v", n, captured, led)
 	}
 	t.Logf("%d of %d frames lost; %+v", n-captured, n, rig.pool.Fence())
 }
-
-func settled(l *Lane) bool { led := l.ledger(); return led.Queued == 0 }
 
 // A change that a stuck worker holds up is given up, and undone.
 func TestStuckWorkerUndoesTheChange(t *testing.T) {
