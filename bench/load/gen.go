@@ -17,6 +17,9 @@ import (
 // Gen is a load that can be run again and again. Its methods are for one goroutine, but for
 // Close, which waits for a Run to end.
 type Gen struct {
+	// OnStart is called by Run, if set, when the first frame is about to be due. It must not block.
+	OnStart func()
+
 	cfg    Config
 	ns     int // own descriptor of the namespace
 	cpus   []*generator

@@ -116,7 +116,10 @@ func (t *turn) conduct(ctx context.Context, d time.Duration) error {
 			return err
 		}
 	}
-	wait := time.Duration(t.end - now())
+	if t.g.OnStart != nil {
+		t.g.OnStart()
+	}
+	wait := time.Duration(t.end - min(now(), t.end))
 	for limit := time.Now().Add(wait + grace); ; wait = poll {
 		select {
 		case <-ctx.Done():
