@@ -7,9 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/epair-net/epair/bench"
 	"github.com/epair-net/epair/bench/fake"
 	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/topo"
+	"github.com/epair-net/epair/internal/netns"
 )
 
 func within(t *testing.T, what string, got, want, part float64) {
@@ -48,6 +52,43 @@ func TestBareVethLosesNothing(t *testing.T) {
 			})
 		}
 	})
+}
+
+// With several ways, each carries its flows, and all are counted.
+func TestWaysShareTheFlows(t *testing.T) {
+	modes(t, func(t *testing.T, mode load.Mode) {
+		w, err := topo.Side(3, 1500)
+		need(t, err)
+		closeAtEnd(t, w)
+		// 12 flows, in turn: with two generators each begins in the middle.
+		r := valid(t, newTrial(t, w, load.Config{Mode: mode, Rate: 12_000, Flows: 12, CPUs: someCPUs(t, 2)}), 100*time.Millisecond)
+		if r.Offered != 1200 || r.Delivered != 1200 || r.Lost+r.Reordered+r.Duplicated != 0 {
+			t.Fatalf("got %+v", r)
+		}
+		loads, _ := w.Also()
+		ns, first := w.Load()
+		for _, index := range append(loads, first) {
+			if n := sent(t, ns, index); n < 400 {
+				t.Errorf("interface %d sent %d frames, want 400 at least", index, n)
+			}
+		}
+	})
+}
+
+// sent is what an interface's statistics say.
+func sent(t *testing.T, ns, index int) (n uint64) {
+	t.Helper()
+	err := netns.Do(ns, func() error {
+		l, err := netlink.LinkByIndex(index)
+		if err == nil {
+			n = l.Attrs().Statistics.TxPackets
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // What a forwarder with known faults did is what the trial says, to the frame.

@@ -2,6 +2,7 @@
 // joins those.
 //
 //	Bare    load ns [load]═══════════════════════[sink] sink ns
+//	Side    the same, n times side by side between two namespaces
 //	Split   load ns [load]═══[in] middle ns [out]═══[sink] sink ns
 //
 // The namespaces have no name and end with the process. Nothing in them sends by itself.
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -70,6 +72,37 @@ func Bare(mtu int) (t *Topo, err error) {
 	}
 	t.load, t.sink, err = veth(a, LoadName, b, SinkName, mtu)
 	return t, err
+}
+
+// Wide is a topology with several ways. It is a bench.Wide.
+type Wide struct {
+	*Topo
+	loads, sinks []int
+}
+
+// Also returns the further ways' interfaces.
+func (w *Wide) Also() (load, sink []int) { return w.loads, w.sinks }
+
+// Side is n veths, at least one.
+func Side(n, mtu int) (w *Wide, err error) {
+	t := &Topo{}
+	w = &Wide{Topo: t}
+	defer func() {
+		if t.undo(&t, &err); err != nil {
+			w = nil
+		}
+	}()
+	a, b, err := t.spaces()
+	if err != nil {
+		return w, err
+	}
+	t.load, t.sink, err = veth(a, LoadName, b, SinkName, mtu)
+	for i := 1; i < n && err == nil; i++ {
+		var l, s End
+		l, s, err = veth(a, LoadName+strconv.Itoa(i), b, SinkName+strconv.Itoa(i), mtu)
+		w.loads, w.sinks = append(w.loads, l.Index), append(w.sinks, s.Index)
+	}
+	return w, err
 }
 
 // Join starts what carries frames from in to out, in the namespace of both.
