@@ -68,11 +68,25 @@ func joinVeth(_ context.Context, o subject.Options, links []subject.Link) (subje
 	return subject.Made{Closer: closers{}}, nil
 }
 
-// middle joins two interfaces of one namespace.
-type middle func(ctx context.Context, o subject.Options, mid *netns.NS, in, out topo.End, inName, outName string) (subject.Made, error)
+// ends are those of the two veths that a link is split into.
+type ends struct{ a, in, out, b topo.End }
+
+// mid is the namespace between.
+func (e *ends) mid() *netns.NS { return e.in.NS }
+
+// napi makes all ends receive by NAPI: redirected XDP frames reach no other veth.
+func (e *ends) napi() error {
+	return errors.Join(topo.NAPI(e.a), topo.NAPI(e.in), topo.NAPI(e.out), topo.NAPI(e.b))
+}
+
+// middle joins in and out, whose names are topo.InName and topo.OutName.
+type middle func(ctx context.Context, o subject.Options, e ends) (subject.Made, error)
+
+// joiner is a subject's Join.
+type joiner = func(context.Context, subject.Options, []subject.Link) (subject.Made, error)
 
 // split makes each link two veths with a namespace between, in which join works.
-func split(join middle) func(context.Context, subject.Options, []subject.Link) (subject.Made, error) {
+func split(join middle) joiner {
 	return func(ctx context.Context, o subject.Options, links []subject.Link) (made subject.Made, err error) {
 		var all closers
 		defer func() {
@@ -101,22 +115,19 @@ func split(join middle) func(context.Context, subject.Options, []subject.Link) (
 }
 
 func splitLink(ctx context.Context, o subject.Options, l subject.Link, mid *netns.NS, join middle) (m subject.Made, err error) {
-	a, in, err := veth(l.A, l.NameA, mid, topo.InName, o.MTU)
-	if err != nil {
+	var e ends
+	if e.a, e.in, err = veth(l.A, l.NameA, mid, topo.InName, o.MTU); err != nil {
 		return m, err
 	}
-	out, b, err := veth(mid, topo.OutName, l.B, l.NameB, o.MTU)
-	if err != nil {
+	if e.out, e.b, err = veth(mid, topo.OutName, l.B, l.NameB, o.MTU); err != nil {
 		return m, err
 	}
-	if o.Mode == load.Frame { // redirected frames reach only a veth that has a NAPI
-		for _, e := range []topo.End{a, in, out, b} {
-			if err := topo.NAPI(e); err != nil {
-				return m, err
-			}
+	if o.Mode == load.Frame {
+		if err := e.napi(); err != nil {
+			return m, err
 		}
 	}
-	return join(ctx, o, mid, in, out, topo.InName, topo.OutName)
+	return join(ctx, o, e)
 }
 
 // veth makes a veth whose sides are up and running.
@@ -139,9 +150,9 @@ func veth(a *netns.NS, nameA string, b *netns.NS, nameB string, mtu int) (endA, 
 }
 
 // bridge joins by a bridge that does nothing but switch.
-func bridge(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.End, _, _ string) (m subject.Made, err error) {
+func bridge(_ context.Context, _ subject.Options, e ends) (m subject.Made, err error) {
 	const name = "br"
-	err = mid.Do(func() error {
+	err = e.mid().Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		snoop := false
@@ -149,7 +160,7 @@ func bridge(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.En
 		if err := netlink.LinkAdd(br); err != nil {
 			return err
 		}
-		for _, e := range []topo.End{in, out} {
+		for _, e := range []topo.End{e.in, e.out} {
 			l, err := netlink.LinkByIndex(e.Index)
 			if err != nil {
 				return err
@@ -161,9 +172,9 @@ func bridge(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.En
 		return nil
 	})
 	if err == nil {
-		var e topo.End
-		if e, err = topo.Up(mid, name); err == nil {
-			err = topo.Await(e)
+		var br topo.End
+		if br, err = topo.Up(e.mid(), name); err == nil {
+			err = topo.Await(br)
 		}
 	}
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/epair-net/epair/bench/subject"
 	"github.com/epair-net/epair/bench/topo"
 	"github.com/epair-net/epair/internal/cpus"
-	"github.com/epair-net/epair/internal/netns"
 )
 
 // ovsTools are the programs of an Open vSwitch and the packages that have them.
@@ -25,7 +24,7 @@ var ovsTools = [...]struct{ name, pkg string }{
 const ovsSchema = "/usr/share/openvswitch/vswitch.ovsschema"
 
 // ovs joins by an Open vSwitch with the userspace datapath, whose database and sockets lie in a folder of its own.
-func ovs(ctx context.Context, o subject.Options, mid *netns.NS, _, _ topo.End, in, out string) (m subject.Made, err error) {
+func ovs(ctx context.Context, o subject.Options, e ends) (m subject.Made, err error) {
 	for _, t := range ovsTools {
 		if _, err := find(t.name, t.pkg); err != nil {
 			return m, err
@@ -44,11 +43,11 @@ func ovs(ctx context.Context, o subject.Options, mid *netns.NS, _, _ topo.End, i
 	in1 := func(name string) string { return filepath.Join(dir, name) }
 	once := func(argv ...string) error {
 		m.Commands = append(m.Commands, argv)
-		return mid.Do(func() error { return runOnce(ctx, argv) })
+		return e.mid().Do(func() error { return runOnce(ctx, argv) })
 	}
 	daemon := func(ready string, argv ...string) error {
 		m.Commands = append(m.Commands, argv)
-		p, err := start(ctx, mid, ready, argv...)
+		p, err := start(ctx, e.mid(), ready, nil, argv...)
 		if err == nil {
 			c = append(c, p)
 		}
@@ -72,7 +71,7 @@ func ovs(ctx context.Context, o subject.Options, mid *netns.NS, _, _ topo.End, i
 	}
 	err = once("ovs-vsctl", "--db="+db, "--timeout="+strconv.Itoa(int(startTime.Seconds())),
 		"add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev",
-		"--", "add-port", "br0", in, "--", "add-port", "br0", out)
+		"--", "add-port", "br0", topo.InName, "--", "add-port", "br0", topo.OutName)
 	m.Closer = c
 	return m, err
 }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,8 +31,8 @@ type process struct {
 	ended chan struct{} // closed when it has
 	once  sync.Once
 
-	mu   sync.Mutex
-	last []string // lines of its output, for errors
+	mu    sync.Mutex
+	cause string // first line of its output that looks like an error, or else the last
 }
 
 // find returns the path of a program, or ErrAbsent.
@@ -44,9 +46,11 @@ func find(name, pkg string) (string, error) {
 
 // start starts a program in a namespace and returns when a line of its output contains ready. It ends when its
 // standard input does, when it is closed, or with us.
-func start(ctx context.Context, ns *netns.NS, ready string, argv ...string) (*process, error) {
+// env is added to our environment.
+func start(ctx context.Context, ns *netns.NS, ready string, env []string, argv ...string) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p.cmd.Env = append(os.Environ(), env...)
 	var err error
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -72,34 +76,35 @@ func start(ctx context.Context, ns *netns.NS, ready string, argv ...string) (*pr
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	return nil, errors.Join(fmt.Errorf("start %s: %w (last line: %s)", argv[0], err, p.lastLine()), p.Close())
+	return nil, errors.Join(fmt.Errorf("start %s: %w (it said: %s)", argv[0], err, p.said()), p.Close())
 }
 
 // read takes all output, so that the process never waits for us.
 func (p *process) read(out io.Reader, ready string, seen chan<- struct{}) {
+	complaint := regexp.MustCompile(`(?i)error|fail|cannot|can't|not |invalid`)
+	found := false
 	sc := bufio.NewScanner(out)
 	for sc.Scan() {
-		if strings.Contains(sc.Text(), ready) && seen != nil {
+		line := strings.TrimSpace(sc.Text())
+		if strings.Contains(line, ready) && seen != nil {
 			close(seen)
 			seen = nil
 		}
+		if line == "" || found {
+			continue
+		}
+		found = complaint.MatchString(line)
 		p.mu.Lock()
-		p.last = append(p.last, sc.Text())
-		p.last = p.last[max(0, len(p.last)-20):]
+		p.cause = line
 		p.mu.Unlock()
 	}
 	_, _ = io.Copy(io.Discard, out) // a line too long for the scanner
 }
 
-func (p *process) lastLine() string {
+func (p *process) said() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := len(p.last) - 1; i >= 0; i-- {
-		if s := strings.TrimSpace(p.last[i]); s != "" {
-			return s
-		}
-	}
-	return "none"
+	return p.cause
 }
 
 // Close asks the process to end, and makes it. It is idempotent.

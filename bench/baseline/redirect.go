@@ -11,7 +11,6 @@ import (
 
 	"github.com/epair-net/epair/bench/subject"
 	"github.com/epair-net/epair/bench/topo"
-	"github.com/epair-net/epair/internal/netns"
 )
 
 // redirectTo is what tc(8) calls mirred egress redirect, in four instructions.
@@ -28,8 +27,8 @@ func redirectTo(ifindex int) *ebpf.ProgramSpec {
 }
 
 // tcRedirect sends each end's frames to the other, at tcx ingress.
-func tcRedirect(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.End, _, _ string) (subject.Made, error) {
-	return crossed(mid, in, out, func(from, to topo.End) (closers, error) {
+func tcRedirect(_ context.Context, _ subject.Options, e ends) (subject.Made, error) {
+	return crossed(e, func(from, to topo.End) (closers, error) {
 		p, err := ebpf.NewProgram(redirectTo(to.Index))
 		if err != nil {
 			return nil, err
@@ -43,8 +42,11 @@ func tcRedirect(_ context.Context, _ subject.Options, mid *netns.NS, in, out top
 }
 
 // xdpRedirect sends each end's frames to the other by a map of devices, which the kernel does in batches.
-func xdpRedirect(_ context.Context, _ subject.Options, mid *netns.NS, in, out topo.End, _, _ string) (subject.Made, error) {
-	return crossed(mid, in, out, func(from, to topo.End) (c closers, err error) {
+func xdpRedirect(_ context.Context, _ subject.Options, e ends) (subject.Made, error) {
+	if err := e.napi(); err != nil {
+		return subject.Made{}, err
+	}
+	return crossed(e, func(from, to topo.End) (c closers, err error) {
 		defer func() {
 			if err != nil {
 				err = errors.Join(err, c.Close())
@@ -81,10 +83,10 @@ func xdpRedirect(_ context.Context, _ subject.Options, mid *netns.NS, in, out to
 }
 
 // crossed attaches one direction after the other, inside the namespace of both.
-func crossed(mid *netns.NS, in, out topo.End, attach func(from, to topo.End) (closers, error)) (m subject.Made, err error) {
+func crossed(e ends, attach func(from, to topo.End) (closers, error)) (m subject.Made, err error) {
 	var all closers
-	err = mid.Do(func() error {
-		for _, d := range [][2]topo.End{{in, out}, {out, in}} {
+	err = e.mid().Do(func() error {
+		for _, d := range [][2]topo.End{{e.in, e.out}, {e.out, e.in}} {
 			c, err := attach(d[0], d[1])
 			if err != nil {
 				return err
