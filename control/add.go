@@ -6,6 +6,7 @@ import (
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
+	"github.com/epair-net/epair/fanout/kern"
 )
 
 // pair is one pair of the daemon: its ends, and what carries its frames.
@@ -49,7 +50,10 @@ func (d *Daemon) build(p *pair) (err error) {
 
 // carry makes the carrier of p's datapath.
 func (d *Daemon) carry(p *pair) (carrier, error) {
-	return d.carryUser(p)
+	if p.cfg.Datapath == "user" {
+		return d.carryUser(p)
+	}
+	return d.carryKernel(p)
 }
 
 // detach stops forwarding p and closes what carried it.
@@ -71,24 +75,19 @@ func (d *Daemon) pollerRule(cfg epair.PairConfig) fanout.PollerRule {
 // choose resolves what the configuration left open, and refuses what can't be had.
 // why names each choice.
 func choose(cfg epair.PairConfig) (epair.PairConfig, []string, error) {
-	var why []string
-	switch cfg.Datapath {
-	case "auto":
-		cfg.Datapath = "user"
-		why = append(why, "datapath user: chosen by auto, the only one that this version has")
-	case "user":
-		why = append(why, "datapath user: as configured")
-	default:
-		return cfg, nil, fmt.Errorf("add pair %s: datapath %s: this version carries frames in its own workers only (use user or auto)",
-			cfg.Name, cfg.Datapath)
+	why := "as configured"
+	if cfg.Datapath == "auto" {
+		cfg.Datapath, why = automatic(&cfg)
 	}
-	switch cfg.Mode {
-	case "pool":
-		why = append(why, "mode pool: the flow hash picks the worker of each frame")
-	case "inline":
-		why = append(why, "mode inline: one worker of the pool serves the pair, without flow hash")
-	case "poller":
-		why = append(why, "mode poller: a thread of the pair's own polls, and sleeps when it is idle")
+	whys := []string{"datapath " + cfg.Datapath + ": " + why, "mode " + cfg.Mode + ": " + modeMeans(&cfg)}
+	if cfg.Datapath != "user" {
+		for _, e := range []epair.EndConfig{cfg.A, cfg.B} {
+			if e.Kind == epair.TAP {
+				return cfg, nil, fmt.Errorf("add pair %s: datapath %s: %w: only a process can take the frames of %s (use datapath user)",
+					cfg.Name, cfg.Datapath, kern.ErrRefused, e)
+			}
+		}
+		return cfg, whys, nil
 	}
 	if cfg.Port == "xdp" {
 		for _, e := range []epair.EndConfig{cfg.A, cfg.B} {
@@ -98,5 +97,33 @@ func choose(cfg epair.PairConfig) (epair.PairConfig, []string, error) {
 			}
 		}
 	}
-	return cfg, why, nil
+	return cfg, whys, nil
+}
+
+// automatic chooses the datapath, and says why.
+func automatic(cfg *epair.PairConfig) (datapath, why string) {
+	a, b := cfg.A.Kind, cfg.B.Kind
+	switch {
+	case a == epair.TAP || b == epair.TAP:
+		return "user", "chosen by auto, as only a process can take the frames of a tap"
+	case cfg.Port == "xdp":
+		return "user", "chosen by auto, as port xdp is a port of it"
+	}
+	return "user", "chosen by auto"
+}
+
+func modeMeans(cfg *epair.PairConfig) string {
+	switch {
+	case cfg.Datapath == "user" && cfg.Mode == "inline":
+		return "one worker of the pool serves the pair, without flow hash"
+	case cfg.Datapath == "user" && cfg.Mode == "poller":
+		return "a thread of the pair's own polls, and sleeps when it is idle"
+	case cfg.Datapath == "user":
+		return "the flow hash picks the worker of each frame"
+	case cfg.Mode == "inline":
+		return "the CPU that sends or receives a frame carries it"
+	case cfg.Mode == "poller":
+		return "threads of the kernel poll (threaded NAPI)"
+	}
+	return "the flow hash picks the CPU of each frame"
 }

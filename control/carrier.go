@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
 	"github.com/epair-net/epair/fanout/port"
 )
@@ -29,19 +30,39 @@ type userCarrier struct {
 
 // carryUser opens the ports of p's ends and hands them to the pool. All or nothing.
 func (d *Daemon) carryUser(p *pair) (carrier, error) {
-	ports, err := d.ports.open(p.ends)
+	progs, why := d.programsFor(&p.cfg)
+	ports, err := d.ports.open(p.ends, progs)
 	if err != nil {
 		return nil, fmt.Errorf("open ports of pair %s: %w", p.cfg.Name, err)
 	}
-	lanes, err := d.pool.Add(fanout.PairConfig{
+	cfg := fanout.PairConfig{
 		Name: p.cfg.Name, Mode: fanout.Mode(p.cfg.Mode), A: ports.a, B: ports.b,
 		Steering: d.steer, Poller: d.pollerRule(p.cfg),
-	})
+	}
+	if progs != nil {
+		cfg.Spread = progs.by
+	}
+	lanes, err := d.pool.Add(cfg)
 	if err != nil {
 		return nil, errors.Join(err, ports.close())
 	}
-	p.why = append(p.why, ports.why...)
+	p.why = append(append(p.why, ports.why...), why...)
 	return &userCarrier{d.pool, ports, lanes}, nil
+}
+
+// programsFor returns the programs by which the kernel spreads a pair's frames; nil if it doesn't.
+func (d *Daemon) programsFor(cfg *epair.PairConfig) (*programs, []string) {
+	switch {
+	case fanout.Mode(cfg.Mode) != fanout.Fanned || len(d.cpus) == 1:
+		return nil, nil
+	case cfg.Port == "xdp":
+		return nil, []string{"steer user: with port xdp one worker receives and hands over"}
+	}
+	progs, err := d.spread.programs(d.steer)
+	if err != nil {
+		return nil, []string{"steer user: one worker receives and hands over, as the kernel can't be told where to: " + err.Error()}
+	}
+	return progs, nil
 }
 
 func (c *userCarrier) close() error {
@@ -59,8 +80,16 @@ func (c *userCarrier) answer(a *Pair) {
 	a.Workers = []int{c.lanes.AB.Reader(), c.lanes.BA.Reader()}
 	a.A.Port, a.B.Port = c.ports.kind[0], c.ports.kind[1]
 	if c.lanes.CurrentMode() == fanout.Fanned {
-		a.Steer = "user"
+		a.Steer = steerOf(c.lanes)
 	}
+}
+
+// steerOf says who brings frames to their workers. A pair one of whose ends has one receiving half hands over.
+func steerOf(p *fanout.Pair) string {
+	if p.AB.Spread() && p.BA.Spread() {
+		return "kernel"
+	}
+	return "user"
 }
 
 func answerLedger(l *fanout.Ledger) Direction {

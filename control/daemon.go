@@ -19,11 +19,13 @@ import (
 // Concurrency contract: all methods may be called from any goroutine. Questions don't wait for changes.
 // Locks are taken in the order life, policy, registry.
 type Daemon struct {
-	cfg   *epair.Config
-	env   *epair.Env
-	pool  *fanout.Pool
-	ports *ports
-	pairs registry
+	cfg    *epair.Config
+	env    *epair.Env
+	pool   *fanout.Pool
+	ports  *ports
+	spread spreader
+	pairs  registry
+	kernel kernel
 
 	// policy is held by who changes what concerns all pairs, and read-held by who adds or
 	// changes one of them, which must get either the old or the new.
@@ -137,6 +139,8 @@ func (d *Daemon) Close() error {
 	if d.ports != nil {
 		errs = append(errs, d.ports.close())
 	}
+	errs = append(errs, d.kernel.close())
+	errs = append(errs, d.spread.close())
 	if d.env != nil {
 		errs = append(errs, d.env.Close())
 	}

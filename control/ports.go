@@ -54,6 +54,7 @@ func (p *ports) newSenders(ns int, qdisc bool) *packet.Senders {
 
 // pairPorts is the ports of one pair.
 type pairPorts struct {
+	progs   *programs
 	a, b    port.Opener
 	kind    [2]string // of a and b, as shown
 	why     []string
@@ -69,9 +70,10 @@ func (p *pairPorts) close() error {
 	return errors.Join(errs...)
 }
 
-// open prepares the openers of a pair's ends. All or nothing.
-func (p *ports) open(ends *epair.Pair) (*pairPorts, error) {
-	pp := &pairPorts{}
+// open prepares the openers of a pair's ends. All or nothing. By progs the kernel spreads what they receive; nil: it
+// doesn't.
+func (p *ports) open(ends *epair.Pair, progs *programs) (*pairPorts, error) {
+	pp := &pairPorts{progs: progs}
 	if err := p.fill(pp, ends); err != nil {
 		return nil, errors.Join(err, pp.close())
 	}
@@ -100,7 +102,7 @@ func (p *ports) fill(pp *pairPorts, ends *epair.Pair) (err error) {
 func (p *ports) opener(pp *pairPorts, e *epair.End, cfg *epair.PairConfig, xp *xdp.Pair) (o port.Opener, kind string, err error) {
 	switch {
 	case e.Kind() == epair.TAP:
-		o, err = tap.New(e.TapFD(), e.MTU())
+		o, err = openTAP(pp, e)
 		return o, "tap", err
 	case xp != nil:
 		x := xp.A
@@ -112,6 +114,18 @@ func (p *ports) opener(pp *pairPorts, e *epair.End, cfg *epair.PairConfig, xp *x
 	}
 	o, err = p.openPacket(pp, e, cfg)
 	return o, "packet", err
+}
+
+// openTAP returns the opener of a tap.
+func openTAP(pp *pairPorts, e *epair.End) (port.Opener, error) {
+	o, err := tap.New(e.TapFD(), e.MTU())
+	if err == nil && pp.progs != nil {
+		err = o.AddQueues(e.TapQueues(), pp.progs.tap.AttachTap)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
 }
 
 // openPacket returns the opener of a packet end. A dev end's own stack must not get what epair took.
@@ -133,11 +147,18 @@ func (p *ports) openPacket(pp *pairPorts, e *epair.End, cfg *epair.PairConfig) (
 	if !dev {
 		shared = p.shared(ns)
 	}
+	end := &packet.End{
+		RxConfig: packet.RxConfig{NetNS: ns, Ifindex: e.Ifindex(), Slots: cfg.Ring, Promiscuous: dev},
+		Senders:  shared,
+	}
+	switch {
+	case pp.progs != nil && !dev:
+		end.Attach = pp.progs.packet.AttachPacket
+	case pp.progs != nil:
+		pp.why = append(pp.why, fmt.Sprintf("steer user from %s: the interface isn't epair's, to be taken down if a ring must be replaced", e.Name()))
+	}
 	return &packetEnd{
-		End: &packet.End{
-			RxConfig: packet.RxConfig{NetNS: ns, Ifindex: e.Ifindex(), Slots: cfg.Ring, Promiscuous: dev},
-			Senders:  shared,
-		},
+		End: end,
 		own: own, workers: p.workers,
 	}, nil
 }

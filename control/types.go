@@ -16,6 +16,10 @@ type Direction struct {
 	Drops     map[string]uint64 `json:"drops"`
 	Imbalance int64             `json:"imbalance"`
 	Workers   []Share           `json:"workers,omitempty"`
+
+	// Of a kernel datapath.
+	Unsteered uint64   `json:"unsteered,omitempty"` // of rx: frames that came past every program, for which the kernel chose the CPU
+	PerCPU    []uint64 `json:"tx_by_cpu,omitempty"` // tx, by CPU number
 }
 
 // Share is one worker's part in a direction: rx + taken = tx + Σ drops + handed + queued.
@@ -44,17 +48,29 @@ type End struct {
 
 // Pair is a pair with its ledger.
 type Pair struct {
-	Name     string    `json:"name"`
-	State    string    `json:"state"` // the worse of its ends
-	Datapath string    `json:"datapath"`
-	Mode     string    `json:"mode"`
-	Why      []string  `json:"why"`
-	Steer    string    `json:"steer,omitempty"` // mode pool: user (workers hand over)
-	Workers  []int     `json:"served_by"`       // who receives a→b and b→a
-	A        End       `json:"a"`
-	B        End       `json:"b"`
-	AB       Direction `json:"ab"`
-	BA       Direction `json:"ba"`
+	Name     string   `json:"name"`
+	State    string   `json:"state"` // the worse of its ends
+	Datapath string   `json:"datapath"`
+	Mode     string   `json:"mode"`
+	Why      []string `json:"why"`
+	Steer    string   `json:"steer,omitempty"` // mode pool: kernel (frames come to their worker) or user (workers hand over)
+	Workers  []int    `json:"served_by"`       // who receives a→b and b→a
+	A        End      `json:"a"`
+	B        End      `json:"b"`
+	// Of a kernel datapath.
+	Notes   []string `json:"notes,omitempty"`   // what it costs, what it changed, what its ledger can't see
+	Trouble string   `json:"trouble,omitempty"` // why the ledger couldn't be read
+	Threads []Thread `json:"threads,omitempty"` // of the kernel, that serve the pair
+
+	AB Direction `json:"ab"`
+	BA Direction `json:"ba"`
+}
+
+// Thread is a thread of the kernel.
+type Thread struct {
+	PID  int    `json:"pid"`
+	CPU  int    `json:"cpu"`
+	Name string `json:"name"`
 }
 
 // Worker is a thread of the pool, or a pair's poller.

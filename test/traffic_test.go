@@ -63,7 +63,8 @@ func cells() []cell {
 	for _, mode := range []string{"inline", "pool", "poller"} {
 		all = append(all,
 			cell{epair.Veth, epair.Veth, "packet", mode}, cell{epair.Veth, epair.Veth, "af_xdp", mode},
-			cell{epair.TAP, epair.TAP, "packet", mode}, cell{epair.Veth, epair.TAP, "packet", mode})
+			cell{epair.TAP, epair.TAP, "packet", mode}, cell{epair.Veth, epair.TAP, "packet", mode},
+			cell{epair.Veth, epair.Veth, "xdp", mode}, cell{epair.Veth, epair.Veth, "tc", mode})
 	}
 	return all
 }
