@@ -58,7 +58,7 @@ func (d *Daemon) programsFor(cfg *epair.PairConfig) (*programs, []string) {
 	case cfg.Port == "xdp":
 		return nil, []string{"steer user: with port xdp one worker receives and hands over"}
 	}
-	progs, err := d.spread.programs(d.steer)
+	progs, err := d.ports.spread.programs(d.steer)
 	if err != nil {
 		return nil, []string{"steer user: one worker receives and hands over, as the kernel can't be told where to: " + err.Error()}
 	}

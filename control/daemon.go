@@ -23,7 +23,6 @@ type Daemon struct {
 	env    *epair.Env
 	pool   *fanout.Pool
 	ports  *ports
-	spread spreader
 	pairs  registry
 	kernel kernel
 
@@ -140,7 +139,6 @@ func (d *Daemon) Close() error {
 		errs = append(errs, d.ports.close())
 	}
 	errs = append(errs, d.kernel.close())
-	errs = append(errs, d.spread.close())
 	if d.env != nil {
 		errs = append(errs, d.env.Close())
 	}

@@ -21,6 +21,7 @@ const jumboMTU = 1800
 type ports struct {
 	workers int
 	jumbo   bool
+	spread  spreader
 
 	mu      sync.Mutex
 	senders map[int]*packet.Senders // by namespace descriptor, for the pool's workers
@@ -35,7 +36,7 @@ func newPorts(cfg *epair.Config, workers int) *ports {
 }
 
 func (p *ports) close() error {
-	var errs []error
+	errs := []error{p.spread.close()}
 	for _, s := range p.senders {
 		errs = append(errs, s.Close())
 	}
