@@ -35,6 +35,7 @@ type genGenOrder struct {
 type genGenState struct {
 	_        structs.HostLayout
 	Turns    uint64
+	Clock    uint64
 	Spins    uint64
 	Due      uint64
 	Offered  uint64

@@ -32,7 +32,7 @@ type Result struct {
 	LongestGap time.Duration           // without any frame, between the first and the last
 
 	First, Last time.Duration // arrivals, CLOCK_MONOTONIC; 0 when there was none
-	// Timeline counts arrivals in slots of SlotTime, from that of First to that of Last.
+	// Timeline counts arrivals in slots of SlotTime, from that of First to that of Last. The 8192nd takes all that came later.
 	Timeline []uint64
 }
 
