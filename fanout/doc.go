@@ -25,5 +25,6 @@
 //	Pool.SetSteering  hash and table of all pairs     fence.go has the rule
 //	Pool.SetMode      the mode of a pair              mode.go has the steps
 //	Pool.SetCPUs      where the workers run
+//	Pool.Rebalance    the table, from the load of each bucket
 //	Pool.Fence        what these changes did
 package fanout

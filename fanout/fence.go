@@ -123,7 +123,7 @@ func (w *worker) abandon(l *Lane) {
 //
 // It runs on the reader, when the reader owns all old buckets: none of l's frames is on a ring.
 func (w *worker) adopt(l *Lane, s *Steering, buckets []bucket) {
-	l.steer, l.buckets = s, buckets
+	l.steer, l.buckets, l.sampler = s, buckets, sampler{}
 	for i := range buckets {
 		buckets[i] = bucket{worker: int32(w.id), want: int32(w.id)}
 	}

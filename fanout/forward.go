@@ -85,6 +85,9 @@ func (w *worker) fanOut(l *Lane, b []port.Frame) []port.Frame {
 		w.d.handed++
 		w.touch[y] = true
 	}
+	if l.since += len(b); l.since >= sampleEvery {
+		l.sample(l.rx, b) // before others may release them
+	}
 	if w.d.rx > 0 {
 		w.d.Drops[port.HandoverFull] = uint64(len(lost))
 		c.apply(&w.d)

@@ -28,6 +28,7 @@ type Lane struct {
 
 	// The reader's own.
 	fence
+	sampler
 	token  int32
 	active bool // in the worker's list: Receive may have more
 }

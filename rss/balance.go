@@ -41,6 +41,14 @@ type Spread struct {
 	Loads []uint64 `json:"loads"` // by worker
 }
 
+// SpreadOf says how the loads of buckets would be spread by a table.
+func SpreadOf(t *Table, loads []uint64) (Spread, error) {
+	if len(loads) != t.Size() {
+		return Spread{}, fmt.Errorf("spread loads: of %d buckets, the table has %d", len(loads), t.Size())
+	}
+	return newBalancer(t, loads).spread(), nil
+}
+
 // Plan is a better table, and what it would bring.
 type Plan struct {
 	Table   *Table `json:"-"` // the present one, if nothing better was found

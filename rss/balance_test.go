@@ -129,6 +129,9 @@ func checkPlan(t *testing.T, tab *Table, loads []uint64, rule BalanceRule, p *Pl
 			t.Fatalf("worker %d owned %d buckets, owns %d now", w, had[w], owns[w])
 		}
 	}
+	if s, err := SpreadOf(p.Table, loads); err != nil || s.Max != p.After.Max || s.Ratio != p.After.Ratio {
+		t.Fatalf("the new table spreads %+v (%v), the plan says %+v", s, err, p.After)
+	}
 	if !slices.Equal(sums, p.After.Loads) || p.After.Max > p.Before.Max || p.After.Max != slices.Max(sums) {
 		t.Fatalf("loads %v, the plan says %+v after %+v", sums, p.After, p.Before)
 	}
