@@ -29,7 +29,9 @@
 
 #define EPAIR_FENCE_PATIENCE 5000000ULL	  /* ns */
 #define EPAIR_FENCE_PROBE 1000000ULL	  /* ns */
+#ifndef EPAIR_FENCE_GIVE_UP
 #define EPAIR_FENCE_GIVE_UP 200000000ULL  /* ns */
+#endif
 
 #define EPAIR_SLOT_SHIFT 48
 #define EPAIR_COUNT_MASK ((1ULL << EPAIR_SLOT_SHIFT) - 1)
@@ -38,6 +40,11 @@
  * epair_fence_leave before its frames are where they go. */
 #ifndef EPAIR_FENCE_SETTLED
 #define EPAIR_FENCE_SETTLED(key) 1
+#endif
+
+/* And before EPAIR_FENCE_GIVE_UP counts: for a program that knows a queue to have frames of the bucket. */
+#ifndef EPAIR_FENCE_MAY_GIVE_UP
+#define EPAIR_FENCE_MAY_GIVE_UP(key) 1
 #endif
 
 struct epair_bucket {
@@ -153,7 +160,8 @@ static __noinline int fence_move(__u32 key, __u32 want)
 	/* A full barrier: whoever counted a frame before this has raised its `in` already; pairs with epair_fence_enter. */
 	__u64 word = __sync_fetch_and_add(&b->word, 0), now = bpf_ktime_get_ns(), since = b->since;
 
-	if (fence_drained(key, since && now - since > EPAIR_FENCE_GIVE_UP) && EPAIR_FENCE_SETTLED(key)) {
+	if (fence_drained(key, since && now - since > EPAIR_FENCE_GIVE_UP && EPAIR_FENCE_MAY_GIVE_UP(key)) &&
+	    EPAIR_FENCE_SETTLED(key)) {
 		__u64 moved = (__u64)want << EPAIR_SLOT_SHIFT | (word & EPAIR_COUNT_MASK);
 
 		if (__sync_val_compare_and_swap(&b->word, word, moved) == word) {
