@@ -70,12 +70,11 @@ func RRSessions(ctx context.Context, a, b Host, sessions, size int, d time.Durat
 	return sum, nil
 }
 
-// ask times exchanges until end.
+// ask times exchanges until end, one at least.
 func ask(out stream, size int, end time.Time) (RTT, error) {
 	rtt, buf := newRTT(), make([]byte, size)
-	for {
-		sent := time.Now()
-		if sent.After(end) {
+	for sent := time.Now(); ; sent = time.Now() {
+		if sent.After(end) && rtt.Count() > 0 {
 			return rtt, out.finish()
 		}
 		_, err := out.Write(buf)

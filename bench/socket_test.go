@@ -76,21 +76,29 @@ func TestUDPCountsWhatWasRead(t *testing.T) {
 	}
 }
 
-// In a closed load the sessions' round trips fill the time.
+// In a closed load the sessions' round trips fill the time, never more, and never less but on a machine that is too
+// busy to let them begin.
 func TestRoundTripsFillTheTime(t *testing.T) {
 	a, b := hosts(t)
 	for _, c := range []struct{ sessions, size int }{{1, 1}, {16, 1}, {4, 5 << 10}, {2, 1 << 20}} {
-		r, err := bench.RRSessions(t.Context(), a, b, c.sessions, c.size, 2*short)
-		if err != nil {
-			t.Fatal(err)
+		full := false
+		for try := 0; try < attempts && !full; try++ {
+			r, err := bench.RRSessions(t.Context(), a, b, c.sessions, c.size, 2*short)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spent := r.Histogram().Mean() * float64(r.Count())
+			all := float64(c.sessions) * float64(r.Count()) / r.Rate() * 1e9
+			if spent > all*1.01 || r.Count() < int64(c.sessions) {
+				t.Errorf("%+v: %d round trips took %g s in %g s", c, r.Count(), spent/1e9, all/1e9)
+			}
+			if r.Percentile(50) > r.Percentile(99) || r.Percentile(50) <= 0 {
+				t.Errorf("%+v: p50 %s, p99 %s", c, r.Percentile(50), r.Percentile(99))
+			}
+			full = spent > all/2
 		}
-		spent := time.Duration(r.Histogram().Mean() * float64(r.Count()))
-		all := time.Duration(float64(r.Count()) / r.Rate() * 1e9)
-		if spent > time.Duration(c.sessions)*all*101/100 || spent < time.Duration(c.sessions)*2*short/2 {
-			t.Errorf("%+v: %d round trips of %s in all, %s at most", c, r.Count(), spent, time.Duration(c.sessions)*all)
-		}
-		if r.Percentile(50) > r.Percentile(99) || r.Percentile(50) <= 0 {
-			t.Errorf("%+v: p50 %s, p99 %s", c, r.Percentile(50), r.Percentile(99))
+		if !full {
+			t.Errorf("%+v: round trips never took half the time", c)
 		}
 	}
 	if r, err := bench.RR(t.Context(), a, b, short); err != nil || r.Count() == 0 {
