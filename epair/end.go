@@ -20,6 +20,7 @@ import (
 //	veth         Name, InnerIndex                NetnsFD, Ifindex: the outer side
 //	tap          Name, InnerIndex                TapFD, TapQueues
 //	dev          Name, InnerIndex = Ifindex      NetnsFD, Ifindex: the same interface
+//	direct pair  Name, InnerIndex                nothing
 type End struct {
 	env  *Env
 	pair string
@@ -34,6 +35,8 @@ type End struct {
 
 	portIndex  int       // of the device that ports open; 0 while there is none
 	innerIndex int       // of the device in the end's namespace
+	direct     bool      // of a direct pair
+	nsid       int       // direct: the private namespace's id of the end's
 	devNS      *netns.NS // dev: its namespace, which stays open until Delete
 	nsPath     string    // dev: where it was opened
 
@@ -49,7 +52,7 @@ type End struct {
 }
 
 func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
-	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1}
+	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, direct: c.Datapath == "direct"}
 	e.rings = c.Port == "xdp"
 	e.fanned = c.Mode == "pool" && !e.rings
 	e.state.Store(int32(Down)) // until the monitor knows better
@@ -77,7 +80,7 @@ func (e *End) MAC() net.HardwareAddr { return slices.Clone(e.mac) }
 // Addresses are those that Up gives to the interface.
 func (e *End) Addresses() []string { return slices.Clone(e.cfg.Addresses) }
 
-// NetnsFD is the namespace in which ports find Ifindex; -1 for a tap.
+// NetnsFD is the namespace in which ports find Ifindex; -1 for a tap and in a direct pair.
 // borrowed: valid until the pair is deleted.
 func (e *End) NetnsFD() int {
 	if ns := e.portSpace(); ns != nil {
@@ -104,12 +107,14 @@ func (e *End) TapFD() int {
 // State says how the end is. It costs nothing, and is late by a second at most.
 func (e *End) State() State { return State(e.state.Load()) }
 
-// portSpace is the namespace of the device that ports open; nil for a tap.
+// portSpace is the namespace of the device that ports open; nil for a tap and in a direct pair.
 func (e *End) portSpace() *netns.NS {
-	switch e.cfg.Kind {
-	case Veth:
+	switch {
+	case e.direct:
+		return nil
+	case e.cfg.Kind == Veth:
 		return e.env.private
-	case Dev:
+	case e.cfg.Kind == Dev:
 		return e.devNS
 	}
 	return nil
@@ -206,8 +211,8 @@ type Stats struct {
 }
 
 // Stats reads the counters of the device that ports open: for a veth the
-// outer side, which transmits into the namespace and receives from it; for a tap the device, whose
-// namespace sees it the other way round.
+// outer side, which transmits into the namespace and receives from it; for a tap and in a direct pair the
+// device, whose namespace sees it the other way round.
 func (e *End) Stats() (Stats, error) {
 	if err := e.env.begin(); err != nil {
 		return Stats{}, fmt.Errorf("read counters of %s: %w", e.label(), err)
@@ -215,7 +220,7 @@ func (e *End) Stats() (Stats, error) {
 	defer e.env.life.RUnlock()
 	var l netlink.Link
 	var err error
-	if e.cfg.Kind == Veth {
+	if e.cfg.Kind == Veth && !e.direct {
 		l, err = e.env.out.LinkByIndex(e.portIndex)
 	} else {
 		err = e.inside(func(_ *netns.NS, h *netlink.Handle) (err error) {

@@ -19,6 +19,8 @@ import (
 //	      which ends with the inner side                                  private namespace
 //	dev   the interface                                                   link events of its namespace
 //	      its namespace has lost the name we opened it by                 looking, every tick
+//	veth  of a direct pair: its own carrier, which is that both sides are  link events of the
+//	      up                                                               other namespaces
 //	tap   what its queue is ready for: POLLOUT while it's up, POLLERR     looking, every tick
 //	      when it's deleted (tun_chr_poll, drivers/net/tun.c)
 //
@@ -33,13 +35,15 @@ type monitor struct {
 	taps    []*End
 	polls   []unix.PollFd // of taps
 	guests  []*End        // dev ends in namespaces that may be deleted
+	private *netns.NS
+	far     *farWatch // of direct pairs; nil until there is one
 }
 
 // tick is how often the monitor looks at what sends no events.
 const tick = 250 * time.Millisecond
 
 func newMonitor(private *netns.NS, out *netlink.Handle) (*monitor, error) {
-	m := &monitor{stop: make(chan struct{}), watches: map[netns.ID]*watch{}}
+	m := &monitor{stop: make(chan struct{}), watches: map[netns.ID]*watch{}, private: private}
 	w, err := newWatch(private, out)
 	if err != nil {
 		return nil, err
@@ -57,7 +61,11 @@ func (m *monitor) close() {
 	for _, w := range m.watches {
 		w.close()
 	}
+	far := m.far
 	m.mu.Unlock()
+	if far != nil {
+		far.close()
+	}
 	m.done.Wait()
 }
 
@@ -70,6 +78,9 @@ func (m *monitor) add(e *End) error {
 		m.polls = append(m.polls, unix.PollFd{Fd: int32(e.tapFD), Events: unix.POLLOUT})
 		m.lookAtTaps()
 		return nil
+	}
+	if e.direct {
+		return m.addDirect(e)
 	}
 	ns := e.portSpace()
 	w := m.watches[ns.ID()]
@@ -92,6 +103,22 @@ func (m *monitor) add(e *End) error {
 	return w.add(e)
 }
 
+func (m *monitor) addDirect(e *End) (err error) {
+	if m.far == nil {
+		if m.far, err = newFarWatch(m.private); err != nil {
+			return err
+		}
+	}
+	return m.far.add(e)
+}
+
+func (m *monitor) refreshDirect(e *End) error {
+	if m.far == nil {
+		return errNoLink
+	}
+	return m.far.refresh(e)
+}
+
 // refresh looks at an end now.
 func (m *monitor) refresh(e *End) error {
 	m.mu.Lock()
@@ -99,6 +126,9 @@ func (m *monitor) refresh(e *End) error {
 	if e.cfg.Kind == TAP {
 		m.lookAtTaps()
 		return nil
+	}
+	if e.direct {
+		return m.refreshDirect(e)
 	}
 	w := m.watches[e.portSpace().ID()]
 	if w == nil {
@@ -126,6 +156,10 @@ func (m *monitor) remove(e *End) {
 			m.guests = append(m.guests[:i], m.guests[i+1:]...)
 			break
 		}
+	}
+	if m.far != nil && m.far.remove(e) {
+		m.far.close()
+		m.far = nil
 	}
 	for id, w := range m.watches {
 		if w.remove(e) && w.ownHandle {

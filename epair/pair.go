@@ -54,9 +54,6 @@ func (p *Pair) start() error {
 	if err := p.cfg.Check(); err != nil {
 		return err
 	}
-	if p.cfg.Datapath == "direct" {
-		return fmt.Errorf("datapath direct: %w (it has no outer sides; use user or auto)", errors.ErrUnsupported)
-	}
 	if err := p.env.begin(); err != nil {
 		return err
 	}
@@ -88,13 +85,8 @@ func (p *Pair) create() error {
 		}
 	}
 	p.cfg.MTU = p.mtu()
-	for _, e := range p.ends() {
-		if e.cfg.Kind == Dev {
-			continue
-		}
-		if err := e.create(p); err != nil {
-			return fmt.Errorf("create %s: %w", e.label(), denied(err))
-		}
+	if err := p.createEnds(); err != nil {
+		return err
 	}
 	for _, e := range p.ends() {
 		if err := p.env.step("watch"); err != nil {
@@ -105,6 +97,25 @@ func (p *Pair) create() error {
 		}
 	}
 	return p.env.step("finish")
+}
+
+// createEnds makes what doesn't exist yet.
+func (p *Pair) createEnds() error {
+	if p.direct() {
+		if err := p.createDirect(); err != nil {
+			return fmt.Errorf("create direct veth: %w", denied(err))
+		}
+		return nil
+	}
+	for _, e := range p.ends() {
+		if e.cfg.Kind == Dev {
+			continue
+		}
+		if err := e.create(p); err != nil {
+			return fmt.Errorf("create %s: %w", e.label(), denied(err))
+		}
+	}
+	return nil
 }
 
 // mtu is what the user said, or what a dev end has, or the default.

@@ -102,7 +102,7 @@ func (e *End) awaitCarrier(_ *netns.NS, h *netlink.Handle) error {
 
 func (e *End) bothRun(inner *netlink.Handle) (bool, error) {
 	sides := map[int]*netlink.Handle{e.innerIndex: inner}
-	if e.cfg.Kind == Veth {
+	if e.cfg.Kind == Veth && !e.direct {
 		sides[e.portIndex] = e.env.out
 	}
 	all := true
