@@ -206,7 +206,7 @@ func (c *PairChange) check(datapath string) error {
 		return fmt.Errorf("%w: datapath: %.40q is unknown (use direct, tc, xdp or user)", ErrRequest, c.Datapath)
 	}
 	if c.Datapath != "" && c.Datapath != datapath {
-		return fmt.Errorf("datapath %s to %s: %w (delete the pair and add it anew)", datapath, c.Datapath, ErrConflict)
+		return fmt.Errorf("%w: datapath %s can't become %s while the pair exists (delete it and add it anew)", ErrConflict, datapath, c.Datapath)
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func (d *Daemon) SetPool(want PoolChange) (a PoolChanged, err error) {
 	d.policy.Lock()
 	defer d.policy.Unlock()
 	if len(next) != len(d.cpus) {
-		return a, fmt.Errorf("set pool: %d cpus for %d workers: %w (name as many, or start the daemon anew)", len(next), len(d.cpus), ErrConflict)
+		return a, fmt.Errorf("set pool: %w: %d cpus for %d workers (name as many, or start the daemon anew)", ErrConflict, len(next), len(d.cpus))
 	}
 	c, err := d.pool.SetCPUs(next)
 	if err != nil {

@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 )
@@ -15,7 +14,7 @@ var (
 	// ErrNoPair says that there is no pair of that name.
 	ErrNoPair = errors.New("no such pair")
 	// ErrConflict says that what was asked doesn't fit what there is now.
-	ErrConflict = errors.New("can't be done as things are")
+	ErrConflict = errors.New("conflict")
 	// ErrStopping says that the daemon is going down.
 	ErrStopping = errors.New("daemon is stopping")
 )
@@ -51,7 +50,7 @@ func (r *registry) reserve(names []string) ([]*slot, error) {
 	added := make([]*slot, len(names))
 	for i, n := range names {
 		if r.find(n) != nil {
-			return nil, fmt.Errorf("add pair %s: name is taken: %w (choose another, or delete that pair first)", n, fs.ErrExist)
+			return nil, fmt.Errorf("add pair %s: %w: a pair has this name (choose another, or delete that pair first)", n, ErrConflict)
 		}
 		added[i] = &slot{name: n, busy: true}
 	}
@@ -81,7 +80,7 @@ func (r *registry) take(names []string, leftover bool) ([]*slot, error) {
 			return nil, fmt.Errorf("pair %s: %w (see 'epair list')", n, ErrNoPair)
 		}
 		if s.busy {
-			return nil, fmt.Errorf("pair %s: is being created, changed or removed by another call: %w (ask again)", n, ErrConflict)
+			return nil, fmt.Errorf("pair %s: %w: another call creates, changes or deletes it (ask again)", n, ErrConflict)
 		}
 		taken = append(taken, s)
 	}

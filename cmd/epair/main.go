@@ -89,7 +89,8 @@ func newRoot(e *env) *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&e.socket, "socket", socket, "the daemon's socket (EPAIR_SOCKET)")
 	root.PersistentFlags().BoolVar(&e.json, "json", false, "print JSON")
-	root.AddCommand(newDemo(e), newRun(e), newList(e), newShow(e), newStat(e), newAudit(e), newRSS(e), newDoctor(e), newVersion(e))
+	root.AddCommand(newDemo(e), newRun(e), newAdd(e), newDel(e), newSet(e), newList(e), newShow(e), newStat(e), newTop(e),
+		newAudit(e), newRSS(e), newPool(e), newGC(e), newDoctor(e), newVersion(e))
 	return root
 }
 

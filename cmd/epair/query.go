@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,12 +20,12 @@ func newList(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the pairs of the running daemon", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pairs, err := control.NewClient(e.socket).Pairs(cmd.Context())
+			pairs, err := e.client().Pairs(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if e.json {
-				return e.printJSON(control.Stat{Pairs: pairs})
+				return e.printJSON(control.Pairs{Pairs: pairs})
 			}
 			t := e.table("NAME", "STATE", "DATAPATH", "MODE", "A", "B")
 			for _, p := range pairs {
@@ -37,8 +39,9 @@ func newList(e *env) *cobra.Command {
 func newShow(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show one pair: what was chosen and why, its ends, its ledger", Args: exactly("NAME"),
+		ValidArgsFunction: e.completePairs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := control.NewClient(e.socket).Pair(cmd.Context(), args[0])
+			p, err := e.client().Pair(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -52,10 +55,32 @@ func newShow(e *env) *cobra.Command {
 }
 
 func newStat(e *env) *cobra.Command {
-	return &cobra.Command{
-		Use: "stat", Short: "Print the counters of every pair and worker", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := control.NewClient(e.socket).Stat(cmd.Context())
+	var watch bool
+	var interval time.Duration
+	var count int
+	cmd := &cobra.Command{
+		Use: "stat [NAME]", Short: "Print the counters of every pair and worker, or rates again and again",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly("at most one NAME")(cmd, args)
+			}
+			return nil
+		},
+		ValidArgsFunction: e.completePairs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := strings.Join(args, "")
+			switch {
+			case interval <= 0 || count < 0:
+				return usageError{errors.New("stat: --interval must be above 0, and --count not below")}
+			case watch:
+				return e.watch(cmd.Context(), name, interval, count)
+			case countSet(cmd, "interval", "count") > 0:
+				return usageError{errors.New("stat: --interval and --count go with --watch")}
+			}
+			s, err := e.client().Stat(cmd.Context())
+			if err == nil {
+				err = only(&s, name)
+			}
 			if err != nil {
 				return err
 			}
@@ -65,13 +90,17 @@ func newStat(e *env) *cobra.Command {
 			return e.printStat(s)
 		},
 	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "print rates until interrupted; with --json one object a line")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second, "time between two looks")
+	cmd.Flags().IntVar(&count, "count", 0, "end after so many (default: never)")
+	return cmd
 }
 
 func newAudit(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use: "audit", Short: "Check that every ledger balances (exit status 1 if one doesn't)", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a, err := control.NewClient(e.socket).Audit(cmd.Context())
+			a, err := e.client().Audit(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -107,6 +136,9 @@ func (e *env) printJSON(v any) error {
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
+
+// printLine prints JSON on one line, for those who read a stream.
+func (e *env) printLine(v any) error { return json.NewEncoder(e.out).Encode(v) }
 
 func endName(x control.End) string { return fmt.Sprintf("%s:%s@%s", x.Kind, x.Name, x.Netns) }
 

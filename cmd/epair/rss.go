@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -15,7 +16,9 @@ import (
 // rssFlags are the settings that decide which worker owns a flow, as the
 // configuration file has them.
 type rssFlags struct {
+	env     *env
 	file    string
+	live    bool
 	cfg     rss.Config
 	fields  []string
 	table   string
@@ -27,12 +30,14 @@ func newRSS(e *env) *cobra.Command {
 		Use: "rss", Short: "Show which worker owns which flow, and why", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRSSShow(e), newRSSExplain(e))
+	cmd.AddCommand(newRSSShow(e), newRSSSet(e), newRSSExplain(e), newRSSWhatIf(e), newRSSCraft(e))
 	return cmd
 }
 
-func (f *rssFlags) register(cmd *cobra.Command) {
+func (f *rssFlags) register(e *env, cmd *cobra.Command) {
+	f.env = e
 	fl := cmd.Flags()
+	fl.BoolVar(&f.live, "live", false, "take pool and rss from the running daemon")
 	fl.StringVarP(&f.file, "file", "f", "", "take pool and rss from this configuration file")
 	fl.StringVar(&f.cfg.Func, "func", "toeplitz", "hash function: toeplitz or xxhash")
 	fl.StringVar(&f.cfg.Key, "key", "default", "RSS key: default, symmetric, or 40 to 52 bytes in hex")
@@ -45,23 +50,24 @@ func (f *rssFlags) register(cmd *cobra.Command) {
 
 // resolve returns the hash and table that the flags, or the file, name.
 func (f *rssFlags) resolve(cmd *cobra.Command) (*rss.Hasher, *rss.Table, error) {
-	if f.file != "" {
-		for _, n := range []string{"func", "key", "symmetric", "inner", "fields", "table", "workers"} {
-			if cmd.Flags().Changed(n) {
-				return nil, nil, fmt.Errorf("--%s: the file says it already (leave out --file or --%s)", n, n)
+	if f.live || f.file != "" {
+		from := "live"
+		if f.file != "" {
+			from = "file"
+		}
+		for _, n := range []string{"live", "func", "key", "symmetric", "inner", "fields", "table", "workers"} {
+			if n != from && cmd.Flags().Changed(n) {
+				return nil, nil, fmt.Errorf("--%s: --%s says it already (leave one of them out)", n, from)
 			}
+		}
+		if f.live {
+			return f.running(cmd.Context())
 		}
 		return control.SteeringOf(f.file)
 	}
-	for _, s := range f.fields {
-		k, v, ok := strings.Cut(s, "=")
-		if !ok {
-			return nil, nil, fmt.Errorf("--fields %q: want TYPE=LETTERS, as udp4=sdfn", s)
-		}
-		if f.cfg.Fields == nil {
-			f.cfg.Fields = map[string]string{}
-		}
-		f.cfg.Fields[k] = v
+	var err error
+	if f.cfg.Fields, err = parseFields(f.fields); err != nil {
+		return nil, nil, err
 	}
 	if f.workers == 0 {
 		allowed, err := cpus.Allowed()
@@ -78,11 +84,44 @@ func (f *rssFlags) resolve(cmd *cobra.Command) (*rss.Hasher, *rss.Table, error) 
 	return h, t, err
 }
 
-// rssState is what `rss show --json` prints.
-type rssState struct {
-	rss.Config
-	Workers int   `json:"workers"`
-	Table   []int `json:"table"`
+// running returns the hash and table of the daemon.
+func (f *rssFlags) running(ctx context.Context) (*rss.Hasher, *rss.Table, error) {
+	r, err := f.env.client().RSS(ctx)
+	if err != nil {
+		return nil, nil, notUsage{err}
+	}
+	return steeringOf(r)
+}
+
+// steeringOf makes a hash and a table of the daemon's words.
+func steeringOf(r control.RSS) (*rss.Hasher, *rss.Table, error) {
+	h, err := rss.New(rss.Config{Func: r.Func, Key: r.Key, Symmetric: r.Symmetric, Fields: r.Fields, Inner: r.Inner})
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := rss.ParseTable(list(r.Table), len(r.Table), r.Workers)
+	return h, t, err
+}
+
+// list writes a table as a list of workers.
+func list(table []int) string {
+	return strings.Trim(strings.Join(strings.Fields(fmt.Sprint(table)), ","), "[]")
+}
+
+// parseFields reads words as udp4=sdfn.
+func parseFields(words []string) (map[string]string, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	m := map[string]string{}
+	for _, s := range words {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, fmt.Errorf("--fields %q: want TYPE=LETTERS, as udp4=sdfn", s)
+		}
+		m[k] = v
+	}
+	return m, nil
 }
 
 func newRSSShow(e *env) *cobra.Command {
@@ -92,26 +131,26 @@ func newRSSShow(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h, t, err := f.resolve(cmd)
 			if err != nil {
-				return usageError{err}
+				return rssUsage(err)
 			}
 			if e.json {
-				s := rssState{Config: h.Config(), Workers: t.Workers()}
-				for b := range t.Size() {
-					s.Table = append(s.Table, t.Worker(b))
-				}
-				return e.printJSON(s)
+				return e.printJSON(control.AnswerRSS(h, t))
 			}
-			c := h.Config()
-			fmt.Fprintf(e.out, "func %s  symmetric %t  inner %t\nkey %s\n", h.Func(), c.Symmetric, c.Inner, hex.EncodeToString(h.Key()))
-			for t := range rss.FlowType(rss.NumFlowTypes) {
-				fmt.Fprintf(e.out, "fields %-5s %s\n", t, h.Fields(t))
-			}
-			fmt.Fprintf(e.out, "\n%d workers, %d buckets\n%s", t.Workers(), t.Size(), t)
+			e.printRSS(h, t)
 			return nil
 		},
 	}
-	f.register(cmd)
+	f.register(e, cmd)
 	return cmd
+}
+
+func (e *env) printRSS(h *rss.Hasher, t *rss.Table) {
+	c := h.Config()
+	fmt.Fprintf(e.out, "func %s  symmetric %t  inner %t\nkey %s\n", h.Func(), c.Symmetric, c.Inner, hex.EncodeToString(h.Key()))
+	for t := range rss.FlowType(rss.NumFlowTypes) {
+		fmt.Fprintf(e.out, "fields %-5s %s\n", t, h.Fields(t))
+	}
+	fmt.Fprintf(e.out, "\n%d workers, %d buckets\n%s", t.Workers(), t.Size(), t)
 }
 
 // explained is what `rss explain --json` prints: hash in hexadecimal.
@@ -133,7 +172,7 @@ func newRSSExplain(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			x, err := f.explain(cmd, strings.Join(args, " "), frame)
 			if err != nil {
-				return usageError{err}
+				return rssUsage(err)
 			}
 			if e.json {
 				return e.printJSON(x)
@@ -142,7 +181,7 @@ func newRSSExplain(e *env) *cobra.Command {
 			return nil
 		},
 	}
-	f.register(cmd)
+	f.register(e, cmd)
 	cmd.Flags().StringVar(&frame, "frame", "", "a whole frame in hex, from its destination MAC address on")
 	return cmd
 }

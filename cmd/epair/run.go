@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
+	"net"
 
 	"github.com/spf13/cobra"
 
@@ -14,36 +14,44 @@ import (
 )
 
 func newRun(e *env) *cobra.Command {
-	var file string
+	var file, metrics string
 	cmd := &cobra.Command{
-		Use: "run -f FILE", Args: noArgs,
+		Use: "run [-f FILE]", Args: noArgs,
 		Short: "Create the pairs that FILE names and forward until SIGINT or SIGTERM",
 		Long: `Create the pairs that FILE names, forward, and answer on the socket until SIGINT
 or SIGTERM; then undo all that was made. What a crash left behind is cleaned at
-the start.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), file) },
+the start. Without FILE there are no pairs until 'epair add' makes some.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), file, metrics) },
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "configuration (epair/v1)")
+	cmd.Flags().StringVar(&metrics, "metrics", "", "answer Prometheus on this TCP address too, as 127.0.0.1:9469 (default: on the socket only)")
 	return cmd
 }
 
-func (e *env) run(ctx context.Context, file string) error {
-	if file == "" {
-		return usageError{errors.New("run: no configuration (name one with -f FILE)")}
-	}
-	cfg, err := control.Load(file)
-	if err != nil {
-		return asUsage(err)
+func (e *env) run(ctx context.Context, file, metrics string) error {
+	cfg := &epair.Config{Version: epair.Version}
+	if file != "" {
+		var err error
+		if cfg, err = control.Load(file); err != nil {
+			return asUsage(err)
+		}
 	}
 	for _, w := range cfg.Warnings() {
 		fmt.Fprintln(e.err, "epair: warning:", w)
 	}
-	// The socket first: a second daemon is refused before it has made anything.
+	// The sockets first: a second daemon is refused before it has made anything.
 	ln, err := control.Listen(ctx, e.socket)
 	if err != nil {
 		return err
 	}
 	defer ln.Close()
+	var tcp net.Listener
+	if metrics != "" {
+		if tcp, err = net.Listen("tcp", metrics); err != nil {
+			return fmt.Errorf("serve metrics on %s: %w", metrics, err)
+		}
+		defer tcp.Close()
+	}
 	d, err := control.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -52,15 +60,35 @@ func (e *env) run(ctx context.Context, file string) error {
 		return asUsage(err)
 	}
 	for _, p := range d.Pairs() {
-		fmt.Fprintf(e.out, "%s  %s/%s  %s — %s  (%s)\n", p.Name, p.Datapath, p.Mode, endName(p.A), endName(p.B), strings.Join(p.Why, "; "))
+		printAdded(e.out, p)
 	}
 	fmt.Fprintf(e.out, "%d pairs forwarding, answering on %s\n", len(cfg.Pairs), e.socket)
-	return errors.Join(d.Serve(ctx, ln), d.Close())
+	if tcp != nil {
+		fmt.Fprintf(e.out, "metrics on http://%s/metrics\n", tcp.Addr())
+	}
+	return errors.Join(serve(ctx, d, ln, tcp), d.Close())
 }
 
-// asUsage marks mistakes in a file as such.
+// serve answers until ctx ends, or one of the listeners fails.
+func serve(ctx context.Context, d *control.Daemon, ln, tcp net.Listener) error {
+	if tcp == nil {
+		return d.Serve(ctx, ln)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() {
+		defer stop()
+		failed <- d.ServeMetrics(ctx, tcp)
+	}()
+	err := d.Serve(ctx, ln)
+	stop()
+	return errors.Join(err, <-failed)
+}
+
+// asUsage marks mistakes in a file or request as such.
 func asUsage(err error) error {
-	if errors.Is(err, epair.ErrConfig) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, epair.ErrConfig) || errors.Is(err, control.ErrRequest) || errors.Is(err, fs.ErrNotExist) {
 		return usageError{err}
 	}
 	return err
