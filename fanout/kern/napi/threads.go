@@ -75,6 +75,16 @@ func (t *Threads) start(d kern.Device, cpus []int) error {
 // List returns the threads, in the order of the NAPIs' IDs.
 func (t *Threads) List() []kern.Thread { return append([]kern.Thread(nil), t.list...) }
 
+// Adopt makes t's Stop take away the threads too that o started; o is used no more.
+func (t *Threads) Adopt(o *Threads) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.started = append(t.started, o.started...)
+	o.started = nil
+}
+
 // Stop takes the threads away that Start made. NAPIs that the device doesn't have any more have
 // none. It is idempotent.
 func (t *Threads) Stop(d kern.Device) error {

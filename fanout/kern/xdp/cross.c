@@ -12,6 +12,11 @@
 static int settled(__u32 key);
 #define EPAIR_FENCE_SETTLED settled
 
+/* A thread of the kernel's, worker or ksoftirqd, may have to wait long for its CPU. Go doesn't: it sends markers. */
+static int past_queue(__u32 key);
+#define EPAIR_FENCE_MAY_GIVE_UP past_queue
+#define EPAIR_FENCE_GIVE_UP 2000000000ULL /* ns */
+
 #include "counters.h"
 #include "meta.h"
 
@@ -105,6 +110,27 @@ static __always_inline int let_out(struct epair_counters *c, __u32 dir)
 	return XDP_REDIRECT;
 }
 
+/* is_past says that a worker's queue has let a bucket's last frame out. What a worker has taken from its queue, it
+ * has sent before another program runs on its CPU, as both have bottom halves off. */
+static __always_inline int is_past(const struct epair_queue *q, const __u64 *last)
+{
+	return (__s64)(*(volatile __u64 *)&q->out - *(volatile __u64 *)last) >= 0;
+}
+
+/* past_queue says that nothing of a bucket waits for its worker. */
+static __noinline int past_queue(__u32 key)
+{
+	struct epair_bucket *b = bpf_map_lookup_elem(&epair_fence, &key);
+	__u64 *last = bpf_map_lookup_elem(&epair_last, &key);
+	__u32 slot = b ? *(volatile __u64 *)&b->word >> EPAIR_SLOT_SHIFT : EPAIR_LOCAL, cpu = slot - 1;
+
+	if (slot == EPAIR_LOCAL)
+		return 1;
+	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu);
+
+	return !q || !last || is_past(q, last);
+}
+
 static __always_inline __u64 waiting(const struct epair_queue *q)
 {
 	return *(volatile __u64 *)&q->in - *(volatile __u64 *)&q->out;
@@ -118,14 +144,6 @@ static __always_inline int crowded(__u32 slot, __u64 depth)
 	struct epair_queue *q = slot == EPAIR_LOCAL ? 0 : bpf_map_lookup_elem(&epair_queues, &cpu);
 
 	return q && cpu != bpf_get_smp_processor_id() && waiting(q) >= depth;
-}
-
-/* is_next says that nothing of a bucket waits for the worker of this CPU: a frame that comes in here may
- * leave at once, as the worker would let it out from this CPU too. What the worker has taken from its queue, it has
- * sent before this program runs, as both have bottom halves off. */
-static __always_inline int is_next(const struct epair_queue *q, const __u64 *last)
-{
-	return (__s64)(*(volatile __u64 *)&q->out - *(volatile __u64 *)last) >= 0;
 }
 
 /* hand_over gives a frame to the worker of a slot, or lets it out if that's us. */
@@ -147,7 +165,8 @@ static __always_inline int hand_over(struct xdp_md *ctx, struct epair_counters *
 
 	if (!q || !last)
 		return drop(c, EPAIR_DROP_REDIRECT);
-	if (cpu == bpf_get_smp_processor_id() && is_next(q, last))
+	/* The worker would let it out from this CPU too. */
+	if (cpu == bpf_get_smp_processor_id() && is_past(q, last))
 		return let_out(c, dir);
 	if (waiting(q) >= EPAIR_DEEPEST)
 		return drop(c, EPAIR_DROP_SHED);

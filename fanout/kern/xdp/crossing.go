@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -159,15 +160,25 @@ func (x *crossing) set(name string, v any) error {
 	return nil
 }
 
-// Threads returns the threads of the outer devices' NAPIs.
+// Threads returns the threads of the outer devices' NAPIs. A device that was down has other NAPIs than
+// before: they get threads here.
 func (x *crossing) Threads() []kern.Thread {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.isClosed() || !x.polled {
+		return nil
+	}
 	var all []kern.Thread
-	for _, t := range x.threads {
-		if t != nil {
-			all = append(all, t.List()...)
+	for i, t := range x.threads {
+		if t == nil {
+			continue
 		}
+		if n, err := napi.Start(x.ends[i].outer, x.cpusFor(i)); err == nil {
+			n.Adopt(t)
+			t = n
+			x.setThreads(i, t)
+		}
+		all = append(all, t.List()...)
 	}
 	return all
 }
@@ -178,14 +189,27 @@ func (x *crossing) isClosed() bool {
 	return x.closed
 }
 
-// Moving counts buckets in mode pool; there is nothing to move in others.
+// Moving counts buckets in mode pool; there is nothing to move in others. Buckets that lost their last frame it helps
+// on, which may take some 50 ms.
 func (x *crossing) Moving() (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.mode != kern.Pool {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.isClosed() {
+		return 0, fmt.Errorf("read fence of %s: %w", x.name, os.ErrClosed)
+	}
+	if !x.spreads {
 		return 0, nil
 	}
-	return x.fence.Moving(x.policy, false)
+	n, err := x.fence.Moving(x.policy, false)
+	if err == nil && n > 0 {
+		if err = x.fence.Settle(x.drain); err == nil {
+			n, err = x.fence.Moving(x.policy, false)
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read fence of %s: %w", x.name, err)
+	}
+	return n, nil
 }
 
 // Close takes the programs off the devices, threads first.

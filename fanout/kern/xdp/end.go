@@ -165,6 +165,19 @@ func (e *end) cure() string {
 	return "a veth does when its peer has GRO on: ethtool -K PEER gro on, and as many transmit queues as it has receive queues; of other drivers some do"
 }
 
+// running says whether the outer device, and with it the inner side, is up.
+func (e *end) running() (up bool) {
+	err := netns.Do(e.outer.NetNS, func() error {
+		l, err := netlink.LinkByIndex(e.outer.Ifindex)
+		if err == nil {
+			const needs = unix.IFF_UP | unix.IFF_LOWER_UP
+			up = l.Attrs().RawFlags&needs == needs
+		}
+		return err
+	})
+	return err == nil && up
+}
+
 // detach takes the programs off: first the one that takes frames in.
 func (e *end) detach() error {
 	var errs []error

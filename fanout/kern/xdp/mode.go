@@ -141,33 +141,49 @@ func (x *crossing) gather() error {
 	return x.set("epair_gate", uint32(open))
 }
 
-// awaitMoved returns when no bucket has frames on their way elsewhere than it should have.
+// awaitMoved returns when no bucket has frames on their way elsewhere than it should have. Those that lost their
+// last frame, and get no other, move behind markers.
 func (x *crossing) awaitMoved(local bool) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Microsecond) {
+	const while = 10 * time.Millisecond
+	start := time.Now()
+	for settle := start.Add(while); ; time.Sleep(200 * time.Microsecond) {
 		n, err := x.fence.Moving(x.policy, local)
 		if err != nil || n == 0 {
 			return err
 		}
-		if time.Now().After(deadline) {
+		now := time.Now()
+		if now.Sub(start) > patience {
 			return fmt.Errorf("%d buckets don't get their frames through (is the pair overloaded?)", n)
 		}
+		if now.Before(settle) {
+			continue
+		}
+		if err := x.fence.Settle(x.drain); err != nil {
+			return err
+		}
+		settle = time.Now().Add(while)
 	}
 }
 
 // startThreads gives each NAPI of the outer devices a thread on one of the pool's CPUs. Different pairs begin
 // with different ones.
 func (x *crossing) startThreads() error {
-	cpus := x.policy.CPUs()
 	x.polled = true // if not wholly, stopThreads is the way back
 	for i, e := range x.ends {
-		turn := int(x.ports[i]) % max(len(cpus), 1)
-		t, err := napi.Start(e.outer, append(cpus[turn:len(cpus):len(cpus)], cpus[:turn]...))
+		t, err := napi.Start(e.outer, x.cpusFor(i))
 		if err != nil {
 			return err
 		}
 		x.setThreads(i, t)
 	}
 	return nil
+}
+
+// cpusFor returns the pool's CPUs, in the order in which the threads of end i take them.
+func (x *crossing) cpusFor(i int) []int {
+	cpus := x.policy.CPUs()
+	turn := int(x.ports[i]) % max(len(cpus), 1)
+	return append(cpus[turn:len(cpus):len(cpus)], cpus[:turn]...)
 }
 
 func (x *crossing) stopThreads() error {
