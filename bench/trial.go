@@ -27,6 +27,7 @@ type TrialResult struct {
 	Timeline   []uint64                // arrivals in each sink.SlotTime, from the first
 
 	CPU         time.Duration // in which the used CPUs weren't idle
+	Spins       uint64        // load.Result's: what CPU contains without any work being done
 	CPUPerFrame float64       // ns for each delivered frame, the load's own excluded; NaN when not asked for
 
 	Invalid string // why the trial doesn't count, "" when it does
@@ -38,7 +39,7 @@ type Trial struct {
 	Sink *sink.Sink
 	CPUs []int // all that load, forwarder and sink may run on; none: their time isn't measured
 
-	// Own is what the load costs by itself on this machine; without it CPUPerFrame includes the load.
+	// Own is what the load costs by itself on this machine, at the same rate; without it CPUPerFrame includes the load.
 	Own LoadCost
 
 	// Tolerance is the part of the intended frames that a paced load may fail to offer; 0 is DefaultTolerance.
@@ -46,8 +47,6 @@ type Trial struct {
 	// Quiet is for how long nothing must arrive, behind the load's end, for the trial to end; 0 is DefaultQuiet. What a forwarder
 	// holds back longer is lost.
 	Quiet time.Duration
-
-	spins uint64 // of the last run
 }
 
 // slowest is the part of the intended rate that a valid trial has on average, though it offers all frames in the end.

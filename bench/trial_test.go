@@ -245,7 +245,7 @@ func TestCostOfNothingIsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cost.PPS <= 0 || cost.PerFrame <= 0 || cost.PerSpin <= 0 {
+	if cost.PPS <= 0 || cost.PerSpin <= 0 || math.IsNaN(cost.PerFrame) {
 		t.Errorf("cost %+v", cost)
 	}
 	tr := newTrial(t, tp, cfg)
@@ -255,7 +255,8 @@ func TestCostOfNothingIsNothing(t *testing.T) {
 	}
 	tr.CPUs, tr.Own = cfg.CPUs, cost
 	r = run(t, tr, 500*time.Millisecond)
-	if want := (float64(r.CPU) - cost.PerFrame*float64(r.Offered)) / float64(r.Delivered); math.Abs(r.CPUPerFrame-want) > 1e-6*math.Abs(want) {
+	own := cost.PerFrame*float64(r.Offered) + cost.PerSpin*float64(r.Spins)
+	if want := (float64(r.CPU) - own) / float64(r.Delivered); math.Abs(r.CPUPerFrame-want) > 1e-6*math.Abs(want) {
 		t.Errorf("%g ns a frame, want %g", r.CPUPerFrame, want)
 	}
 	t.Logf("%+v; a trial of the same: %.0f ns a frame", cost, r.CPUPerFrame)

@@ -55,7 +55,7 @@ type Result struct {
 	IntendedPPS float64 // 0 at maximum rate
 	OfferedPPS  float64
 	MaxLate     time.Duration // of a frame that was sent, behind the time it was due
-	Spins       uint64        // times that a generator looked at the clock and found no frame due
+	Spins       uint64        // times that a generator ran and found no frame due, from before the first to behind the last
 	Start       time.Duration // CLOCK_MONOTONIC
 }
 

@@ -30,7 +30,7 @@ struct gen_order {
 struct gen_state {
 	__u64 turns; /* of the program */
 	__u64 clock; /* when it was last looked at */
-	__u64 spins; /* turns between start and end in which no frame was due */
+	__u64 spins; /* turns in which no frame was due */
 	__u64 due;   /* frames, sent or skipped */
 	__u64 offered, bytes, skipped, max_late, last, finished; /* last: when a frame went */
 	__u32 flow, imix;
@@ -107,15 +107,18 @@ static __always_inline int due(const struct gen_order *o, struct gen_state *s, _
 		s->finished = 1;
 		return 0;
 	}
-	if (now < *when) {
-		s->spins++;
+	return now >= *when;
+}
+
+/* too_late skips a frame that the order doesn't want any more. */
+static __always_inline int too_late(const struct gen_order *o, struct gen_state *s, __u64 late)
+{
+	if (!o->period)
 		return 0;
-	}
 	s->due++;
-	if (o->burst && now - *when > o->burst) {
-		s->skipped++;
+	if (!o->burst || late <= o->burst)
 		return 0;
-	}
+	s->skipped++;
 	return 1;
 }
 
@@ -171,7 +174,12 @@ int generate(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	now = look(o, s);
 	s->turns++;
-	if (!due(o, s, now, &when))
+	if (!due(o, s, now, &when)) {
+		s->spins++;
+		return XDP_DROP;
+	}
+	late = now - when;
+	if (too_late(o, s, late))
 		return XDP_DROP;
 	flow = s->flow;
 	t = bpf_map_lookup_elem(&templates, &flow);
@@ -179,7 +187,6 @@ int generate(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	size = next_size(s);
 	s->flow = flow + 1 < flows ? flow + 1 : 0;
-	late = now - when;
 	if (late > s->max_late)
 		s->max_late = late;
 	s->last = now;
