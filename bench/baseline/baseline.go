@@ -19,7 +19,7 @@ import (
 // All returns the baselines, the simplest first.
 func All() []subject.Subject {
 	both, frame := []load.Mode{load.Frame, load.Skb}, []load.Mode{load.Frame}
-	return []subject.Subject{
+	all := []subject.Subject{
 		{Name: "veth", Modes: both, OnLoad: true, Path: "veth pair", Join: joinVeth},
 		{Name: "bridge", Modes: both, OnLoad: true, Path: "veth → Linux bridge → veth", Join: split(bridge)},
 		{Name: "tc-redirect", Modes: both, OnLoad: true, Path: "veth → tcx ingress bpf_redirect → veth", Join: split(tcRedirect)},
@@ -29,6 +29,10 @@ func All() []subject.Subject {
 		{Name: "dpdk-af_packet", Modes: frame, Path: "veth → testpmd io, net_af_packet → veth", Join: split(testpmd("net_af_packet"))},
 		{Name: "dpdk-af_xdp", Modes: frame, Path: "veth → testpmd io, net_af_xdp → veth", Join: split(testpmd("net_af_xdp"))},
 	}
+	for i := range all {
+		all[i].Baseline = true
+	}
+	return all
 }
 
 // asavie would join by github.com/asavie/xdp, a library without a release.

@@ -25,12 +25,12 @@ type carrier struct {
 	hops           string
 }
 
-// carriers returns the rows of the matrix. Kernel cells whose hooks a socket's frames pass are loaded as a socket would; the others take bare
-// frames.
+// carriers returns the rows of the matrix. Those that take what XDP redirects are loaded with bare frames, the others as a
+// socket would.
 func carriers() []carrier {
 	frame, skb := []load.Mode{load.Frame}, []load.Mode{load.Skb}
 	return []carrier{
-		{"user-packet", "user", "packet", epair.Veth, frame, "veth → AF_PACKET ring → worker → AF_PACKET ring → veth"},
+		{"user-packet", "user", "packet", epair.Veth, skb, "veth → AF_PACKET ring → worker → AF_PACKET ring → veth"},
 		{"user-tap", "user", "packet", epair.TAP, frame, "tap → worker → tap"},
 		{"user-xdp", "user", "xdp", epair.Veth, frame, "veth → AF_XDP → worker → AF_XDP → veth"},
 		{"direct", "direct", "packet", epair.Veth, skb, "veth pair"},
@@ -60,6 +60,9 @@ type Daemon struct{ *control.Daemon }
 
 // join starts a daemon with one pair for each link, all on one pool.
 func (c carrier) join(ctx context.Context, mode string, o subject.Options, links []subject.Link) (m subject.Made, err error) {
+	if c.name == "user-packet" && o.Mode == load.Frame {
+		return m, fmt.Errorf("load %s: %w: XDP frames reach a veth only through a NAPI, which a packet port has none of (use --load skb)", o.Mode, subject.ErrAbsent)
+	}
 	cfg := &epair.Config{Version: epair.Version, Pool: epair.PoolConfig{CPUs: cpus.Format(o.CPUs)}}
 	for i, l := range links {
 		p := epair.PairConfig{

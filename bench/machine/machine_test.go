@@ -44,12 +44,14 @@ func put(t *testing.T, root, path, text string) {
 // putProc writes a process whose name would confuse a careless reader.
 func putProc(t *testing.T, root string, pid, parent int, flags, ticks uint64) {
 	t.Helper()
-	put(t, root, fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a ) S 9) S %d 1 1 0 -1 %d 0 0 0 0 %d 1 0 0", pid, parent, flags, ticks-1))
+	put(t, root, fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a ) S 9) S %d 1 1 0 -1 %d 0 0 0 0 %d 1 %d 0", pid, parent, flags, ticks-3, 2))
 }
 
 func TestNoise(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "proc/self/cgroup", "0::/x\n")
+	// Process 22 ends meanwhile: its parent, 20, has its time then.
+	putProc(t, root, 22, 20, 0, 40)
 	state := func(idle, steal, own, child, other, kernel, throttled uint64) {
 		put(t, root, "proc/stat", fmt.Sprintf("cpu 100 0 100 %d 0 0 0 %d 0 0\n", idle, steal))
 		putProc(t, root, 10, 1, 0, own)
@@ -63,13 +65,16 @@ func TestNoise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state(1980, 30, 305, 205, 55, 405, 5000)
+	state(1980, 30, 305, 205, 55+60, 405, 5000)
+	if err := os.RemoveAll(filepath.Join(root, "proc/22")); err != nil {
+		t.Fatal(err)
+	}
 	putProc(t, root, 21, 1, 0, 100) // began meanwhile
 	n, err := w.Noise()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (Noise{StealPercent: 2, ForeignPercent: 15, ThrottledMs: 4}); n != want {
+	if want := (Noise{StealPercent: 2, ForeignPercent: 17, ThrottledMs: 4}); n != want {
 		t.Errorf("got %+v, want %+v", n, want)
 	}
 }

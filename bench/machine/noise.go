@@ -33,7 +33,7 @@ type sample struct {
 
 type proc struct {
 	parent int
-	ticks  uint64
+	ticks  uint64 // its own, and its ended children's
 	kernel bool
 }
 
@@ -62,14 +62,20 @@ func (w *Watch) Noise() (Noise, error) {
 		return n, nil // shorter than a tick
 	}
 	n.StealPercent = 100 * float64(now.steal-min(now.steal, w.begin.steal)) / total
-	foreign := uint64(0)
-	for pid, p := range now.procs {
-		if !p.kernel && !now.descends(pid, w.own) {
-			foreign += p.ticks - min(p.ticks, w.begin.procs[pid].ticks)
+	before, after := w.begin.foreign(w.own), now.foreign(w.own)
+	n.ForeignPercent = min(100, 100*float64(after-min(after, before))/total)
+	return n, nil
+}
+
+// foreign is the time of all processes that aren't own's, and of their children that have ended: what one takes
+// and then ends is in its parent's sum.
+func (s *sample) foreign(own int) (ticks uint64) {
+	for pid, p := range s.procs {
+		if !p.kernel && !s.descends(pid, own) {
+			ticks += p.ticks
 		}
 	}
-	n.ForeignPercent = min(100, 100*float64(foreign)/total)
-	return n, nil
+	return ticks
 }
 
 // descends says whether pid is own or a descendant of it.
@@ -143,18 +149,18 @@ const pfKthread = 0x00200000 // include/linux/sched.h
 func parseProc(text string) (p proc, ok bool) {
 	_, rest, ok := cutLast(text, ") ")
 	f := strings.Fields(rest)
-	if !ok || len(f) < 13 {
+	if !ok || len(f) < 15 {
 		return p, false
 	}
-	var n [4]uint64
-	for i, k := range [4]int{1, 6, 11, 12} { // ppid, flags, utime, stime
+	var n [6]uint64
+	for i, k := range [6]int{1, 6, 11, 12, 13, 14} { // ppid, flags, utime, stime, cutime, cstime
 		v, err := strconv.ParseUint(f[k], 10, 64)
 		if err != nil {
 			return p, false
 		}
 		n[i] = v
 	}
-	return proc{parent: int(n[0]), kernel: n[1]&pfKthread != 0, ticks: n[2] + n[3]}, true
+	return proc{parent: int(n[0]), kernel: n[1]&pfKthread != 0, ticks: n[2] + n[3] + n[4] + n[5]}, true
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

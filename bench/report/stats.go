@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
@@ -114,10 +115,11 @@ func (r *Row) noise() (why []string) {
 	if r.PPS != nil && r.PPS.Width() > wide {
 		why = append(why, fmt.Sprintf("spread %.0f %%", 100*r.PPS.Width()))
 	}
-	steal, foreign, throttled, invalid := 0.0, 0.0, 0.0, 0
+	steal, foreign, throttled, invalid, reason := 0.0, 0.0, 0.0, 0, ""
 	for _, x := range r.Rounds {
 		if x.Invalid != "" {
 			invalid++
+			reason, _, _ = strings.Cut(x.Invalid, ":")
 		}
 		if x.Noise != nil {
 			steal, foreign = max(steal, x.Noise.StealPercent), max(foreign, x.Noise.ForeignPercent)
@@ -134,7 +136,7 @@ func (r *Row) noise() (why []string) {
 		why = append(why, fmt.Sprintf("throttled %.0f ms", throttled))
 	}
 	if invalid > 0 {
-		why = append(why, fmt.Sprintf("%d of %d rounds invalid", invalid, len(r.Rounds)))
+		why = append(why, fmt.Sprintf("%d of %d rounds invalid (%s)", invalid, len(r.Rounds), reason))
 	}
 	return why
 }

@@ -115,7 +115,7 @@ func (s *Subject) New(ctx context.Context, o Options) (Topology, error) {
 		err = fmt.Errorf("set-up %q: unknown (use a or b)", o.Setup)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make %s: %w", s.Name, err), t.Close())
+		return nil, errors.Join(err, t.Close())
 	}
 	return top, nil
 }

@@ -90,7 +90,7 @@ func newRoot(e *env) *cobra.Command {
 	root.PersistentFlags().StringVar(&e.socket, "socket", socket, "the daemon's socket (EPAIR_SOCKET)")
 	root.PersistentFlags().BoolVar(&e.json, "json", false, "print JSON")
 	root.AddCommand(newDemo(e), newRun(e), newAdd(e), newDel(e), newSet(e), newList(e), newShow(e), newStat(e), newTop(e),
-		newAudit(e), newRSS(e), newPool(e), newGC(e), newDoctor(e), newVersion(e))
+		newAudit(e), newRSS(e), newPool(e), newGC(e), newDoctor(e), newBench(e), newVersion(e))
 	return root
 }
 

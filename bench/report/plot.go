@@ -1,0 +1,271 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"html/template"
+	"image/color"
+	"math"
+	"regexp"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Plot is one picture of the page.
+type Plot struct {
+	Title string
+	SVG   template.HTML // self-contained, with title and description
+	Keys  []Key         // what the numbers in it mean
+}
+
+// Key explains a number in a plot.
+type Key struct {
+	Number int
+	Color  string
+	Name   string
+}
+
+// Colors that stand out from white and from black.
+var palette = [...]string{"#3f7fc4", "#c96f1e", "#2f9266", "#c0504d", "#8562c4", "#8a7a35", "#2890a0", "#b0569c"}
+
+// Of the bars.
+const (
+	barCell     = "#3f7fc4"
+	barBaseline = "#8b8f98"
+)
+
+// hex reads a color of ours.
+func hex(s string) color.Color {
+	var c color.NRGBA
+	c.A = 255
+	fmt.Sscanf(s, "#%02x%02x%02x", &c.R, &c.G, &c.B)
+	return c
+}
+
+func newPlot(x, y string) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = color.Transparent
+	p.X.Label.Text, p.Y.Label.Text = x, y
+	return p
+}
+
+// svg draws p. Black becomes the page's text color, so that one picture serves light and dark.
+func svg(p *plot.Plot, width, height vg.Length, title, desc string) (template.HTML, error) {
+	c := vgsvg.NewWith(vgsvg.UseWH(width, height))
+	p.Draw(draw.New(c))
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return "", fmt.Errorf("draw %s: %w", title, err)
+	}
+	s := b.String()
+	start := strings.Index(s, "<svg")
+	if start < 0 {
+		return "", fmt.Errorf("draw %s: no svg element", title)
+	}
+	s = plainFont.ReplaceAllString(s[start:], "font-family:system-ui,sans-serif")
+	s = strings.ReplaceAll(s, "#000000", "currentColor")
+	head, body, _ := strings.Cut(s, ">")
+	head = strings.Replace(head, "<svg", `<svg role="img" aria-label="`+html.EscapeString(title)+`"`, 1)
+	return template.HTML(head + "><title>" + html.EscapeString(title) + "</title><desc>" + html.EscapeString(desc) + "</desc>" + body), nil
+}
+
+// plainFont is what vgsvg names the fonts that it measures text with.
+var plainFont = regexp.MustCompile(`font-family:[^;"]*`)
+
+// bars draws throughput: medians, and the extremes as whiskers.
+func (g Group) bars() (*Plot, error) {
+	var rows []*Row
+	for _, r := range g.Rows {
+		if r.PPS != nil {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	n := len(rows)
+	p := newPlot("million frames/s", "")
+	p.X.Min = 0
+	cells, base := make(plotter.Values, n), make(plotter.Values, n)
+	whiskers := spreads{}
+	names := make([]string, n)
+	for i, r := range rows {
+		at := n - 1 - i // the first on top
+		names[at] = r.label()
+		if r.Baseline {
+			base[at] = r.PPS.Median / 1e6
+		} else {
+			cells[at] = r.PPS.Median / 1e6
+		}
+		whiskers = append(whiskers, spread{at, *r.PPS})
+	}
+	for _, s := range []struct {
+		v plotter.Values
+		c string
+	}{{cells, barCell}, {base, barBaseline}} {
+		b, err := plotter.NewBarChart(s.v, vg.Points(11))
+		if err != nil {
+			return nil, err
+		}
+		b.Horizontal, b.Color, b.LineStyle.Width = true, hex(s.c), 0
+		p.Add(b)
+	}
+	e, err := plotter.NewXErrorBars(whiskers)
+	if err != nil {
+		return nil, err
+	}
+	p.Add(e)
+	p.NominalY(names...)
+	title := "Frames delivered a second: " + g.Title
+	s, err := svg(p, 700, vg.Length(60+20*n), title, "Bars are medians, whiskers the least and the greatest round. Grey bars, marked *, are baselines. The table has the figures.")
+	return &Plot{Title: "Throughput", SVG: s}, err
+}
+
+// spread is one whisker.
+type spread struct {
+	at int
+	Spread
+}
+
+type spreads []spread
+
+func (s spreads) Len() int                { return len(s) }
+func (s spreads) XY(i int) (x, y float64) { return s[i].Median / 1e6, float64(s[i].at) }
+func (s spreads) XError(i int) (low, hi float64) {
+	return (s[i].Min - s[i].Median) / 1e6, (s[i].Max - s[i].Median) / 1e6
+}
+
+// series is a line of a plot.
+type series struct {
+	name string
+	xys  plotter.XYs
+}
+
+// lines adds numbered lines with points.
+func lines(p *plot.Plot, list []series) (keys []Key, err error) {
+	for i, s := range list {
+		c := palette[i%len(palette)]
+		l, points, err := plotter.NewLinePoints(s.xys)
+		if err != nil {
+			return nil, err
+		}
+		l.Color, l.Width = hex(c), 1.5
+		points.Color, points.Shape, points.Radius = hex(c), draw.CircleGlyph{}, 2.5
+		last := s.xys[len(s.xys)-1]
+		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{last}, Labels: []string{fmt.Sprint(i + 1)}})
+		if err != nil {
+			return nil, err
+		}
+		label.Offset = vg.Point{X: 5, Y: vg.Length(i%3-1) * 7}
+		p.Add(l, points, label)
+		keys = append(keys, Key{i + 1, c, s.name})
+	}
+	return keys, nil
+}
+
+// latencies draws percentile curves; the axis is even in nines.
+func (g Group) latencies() (*Plot, error) {
+	var list []series
+	for _, r := range g.Rows {
+		var xys plotter.XYs
+		for _, c := range r.Curve {
+			if c.Percentile > 0 && c.Micros > 0 {
+				xys = append(xys, plotter.XY{X: nines(c.Percentile), Y: c.Micros})
+			}
+		}
+		if len(xys) > 0 {
+			list = append(list, series{r.label(), xys})
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	p := newPlot("percent of the frames", "µs")
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	var ticks []plot.Tick
+	for _, v := range []float64{50, 90, 99, 99.9, 99.99, 99.999} {
+		ticks = append(ticks, plot.Tick{Value: nines(v), Label: fmt.Sprint(v)})
+	}
+	p.X.Tick.Marker = plot.ConstantTicks(ticks)
+	p.Add(plotter.NewGrid())
+	keys, err := lines(p, list)
+	if err != nil {
+		return nil, err
+	}
+	widen(&p.Y)
+	s, err := svg(p, 700, 360, "Latency: "+g.Title, "For each part of the frames, the latency that it didn't exceed, from the time each frame was due. The table has the figures.")
+	return &Plot{Title: "Latency", SVG: s, Keys: keys}, err
+}
+
+func nines(percentile float64) float64 { return -math.Log10(1 - percentile/100) }
+
+// widen takes a logarithmic axis to whole decades, so that it has labels.
+func widen(a *plot.Axis) {
+	a.Min, a.Max = math.Pow(10, math.Floor(math.Log10(a.Min))), math.Pow(10, math.Ceil(math.Log10(a.Max)))
+}
+
+// price draws CPU time a frame against the rate delivered, a line for each cell in one way of loading.
+func (f *File) price() (*Plot, error) {
+	var list []series
+	index := map[string]int{}
+	for i := range f.Rows {
+		r := &f.Rows[i]
+		if r.CPUNs == nil || r.PPS == nil || r.PPS.Median == 0 {
+			continue
+		}
+		name := r.label() + ", " + r.Load
+		k, ok := index[name]
+		if !ok {
+			k = len(list)
+			index[name], list = k, append(list, series{name: name})
+		}
+		list[k].xys = append(list[k].xys, plotter.XY{X: r.PPS.Median / 1e6, Y: r.CPUNs.Median})
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	p := newPlot("million frames/s delivered", "CPU ns for each")
+	p.Add(plotter.NewGrid())
+	keys, err := lines(p, list)
+	if err != nil {
+		return nil, err
+	}
+	p.X.Min, p.Y.Min = 0, min(0, p.Y.Min)
+	s, err := svg(p, 700, 360, "CPU price of a frame against the rate", "Time in which the used CPUs weren't idle, for each frame delivered, less what the load costs by itself. The tables have the figures.")
+	return &Plot{Title: "CPU price against rate", SVG: s, Keys: keys}, err
+}
+
+// timeline draws arrivals while settings changed.
+func (r *Row) timeline() (*Plot, error) {
+	if r.Switch == nil || len(r.Switch.Frames) == 0 || r.Switch.SlotMs <= 0 {
+		return nil, nil
+	}
+	xys := make(plotter.XYs, len(r.Switch.Frames))
+	for i, n := range r.Switch.Frames {
+		xys[i] = plotter.XY{X: float64(i) * r.Switch.SlotMs, Y: float64(n) / r.Switch.SlotMs}
+	}
+	p := newPlot("ms", "thousand frames/s")
+	l, err := plotter.NewLine(xys)
+	if err != nil {
+		return nil, err
+	}
+	l.Color, l.StepStyle = hex(barCell), plotter.PostStep
+	p.Add(plotter.NewGrid(), l)
+	p.Y.Min = 0
+	for _, e := range r.Switch.Events {
+		v, err := plotter.NewLine(plotter.XYs{{X: e.AtMs, Y: 0}, {X: e.AtMs, Y: p.Y.Max}})
+		if err != nil {
+			return nil, err
+		}
+		v.Color, v.Dashes = hex(palette[3]), []vg.Length{3, 3}
+		p.Add(v)
+	}
+	s, err := svg(p, 700, 260, "Switch timeline: "+r.Cell, "Arrivals over time. Dashed lines are the changes. The table has what they cost.")
+	return &Plot{Title: "Switch timeline of " + r.Cell, SVG: s}, err
+}

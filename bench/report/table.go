@@ -1,0 +1,292 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// ratios is which baseline the table shows a ratio to: the first of these that a row has.
+var ratios = [...]string{"bridge", "veth"}
+
+// Text writes f for people: one table for each way of measuring, and what is to be known of it.
+func (f *File) Text(w io.Writer) error {
+	for i, g := range f.Groups() {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, g.Title)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, line := range g.Table() {
+			fmt.Fprintln(tw, "  "+strings.Join(line, "\t"))
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(w)
+	for _, n := range f.Notes() {
+		fmt.Fprintln(w, n)
+	}
+	return nil
+}
+
+// Group is rows that may be compared.
+type Group struct {
+	Title string
+	Rows  []*Row
+}
+
+// Groups returns the rows that were measured, by the way in which they were.
+func (f *File) Groups() (groups []Group) {
+	for i := range f.Rows {
+		r := &f.Rows[i]
+		if len(r.Rounds) == 0 {
+			continue
+		}
+		k := slices.IndexFunc(groups, func(g Group) bool { return g.Rows[0].comparable(r) })
+		if k < 0 {
+			k, groups = len(groups), append(groups, Group{Title: r.title()})
+		}
+		groups[k].Rows = append(groups[k].Rows, r)
+	}
+	return groups
+}
+
+// title says how rows like r were measured.
+func (r *Row) title() string {
+	parts := []string{"set-up " + r.Setup}
+	if r.Load != "" {
+		parts = append(parts, r.Load+" load")
+	}
+	switch {
+	case r.Size > 0:
+		parts = append(parts, fmt.Sprintf("%d-byte frames", r.Size))
+	case r.Load != "socket":
+		parts = append(parts, "IMIX")
+	}
+	if r.Flows > 0 {
+		parts = append(parts, fmt.Sprintf("%d flows", r.Flows))
+	}
+	switch {
+	case r.Rate > 0:
+		parts = append(parts, Rate(r.Rate)+" frames/s intended")
+	case r.Load != "socket" && r.Variant == "":
+		parts = append(parts, "as fast as it goes")
+	}
+	if r.Variant != "" {
+		parts = append(parts, r.Variant)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Table returns head and lines. Columns that no row has are left out.
+func (g Group) Table() [][]string {
+	cols := slices.DeleteFunc(columns(g.Rows), func(c column) bool {
+		return !slices.ContainsFunc(g.Rows, func(r *Row) bool { return c.cell(r) != "" })
+	})
+	var head []string
+	for _, c := range cols {
+		head = append(head, c.name)
+	}
+	out := [][]string{head}
+	for _, r := range g.Rows {
+		var line []string
+		for _, c := range cols {
+			line = append(line, c.cell(r))
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+type column struct {
+	name string
+	cell func(*Row) string
+}
+
+func columns(rows []*Row) []column {
+	rate := func(s *Spread) string {
+		if s == nil {
+			return ""
+		}
+		return Rate(s.Median)
+	}
+	cols := []column{
+		{"CELL", (*Row).label},
+		{"FRAMES/S", func(r *Row) string { return rate(r.PPS) }},
+		{"MIN–MAX", func(r *Row) string {
+			if r.PPS == nil || r.PPS.N < 2 {
+				return ""
+			}
+			return Rate(r.PPS.Min) + "–" + Rate(r.PPS.Max)
+		}},
+		{"GBIT/S", func(r *Row) string { return number(r.Gbps, "%.2f", 0.01) }},
+		{"LOST", (*Row).lost},
+		{"REORDERED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Reordered }) }},
+		{"DUPLICATED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Duplicated }) }},
+		{"CPU ns/FRAME", (*Row).price},
+		{"p50 µs", latency(func(l *Latency) float64 { return l.P50 })},
+		{"p99 µs", latency(func(l *Latency) float64 { return l.P99 })},
+		{"p99.9 µs", latency(func(l *Latency) float64 { return l.P999 })},
+		{"MAX µs", latency(func(l *Latency) float64 { return l.Max })},
+	}
+	for _, name := range valueNames(rows) {
+		cols = append(cols, column{strings.ToUpper(name[:1]) + name[1:], func(r *Row) string {
+			s, ok := r.Values[name]
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("%.4g", s.Median)
+		}})
+	}
+	return append(cols, column{"RATIO", (*Row).ratio}, column{"NOISE", func(r *Row) string { return strings.Join(r.Noise, ", ") }})
+}
+
+func valueNames(rows []*Row) []string {
+	all := map[string]bool{}
+	for _, r := range rows {
+		for n := range r.Values {
+			all[n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+func (r *Row) label() string {
+	if r.Baseline {
+		return r.Cell + " *"
+	}
+	return r.Cell
+}
+
+func (r *Row) sum(take func(*Round) uint64) string {
+	n := uint64(0)
+	for i := range r.Rounds {
+		n += take(&r.Rounds[i])
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// lost is a part of what was offered.
+func (r *Row) lost() string {
+	lost, offered := uint64(0), uint64(0)
+	for _, x := range r.Rounds {
+		lost, offered = lost+x.Lost, offered+x.Offered
+	}
+	switch {
+	case offered == 0:
+		return ""
+	case lost == 0:
+		return "0"
+	}
+	return fmt.Sprintf("%.2g %%", 100*float64(lost)/float64(offered))
+}
+
+// ratio is that to the first baseline of the usual ones.
+func (r *Row) ratio() string {
+	for _, b := range ratios {
+		x, ok := r.Ratio[b]
+		if !ok {
+			continue
+		}
+		if slices.Contains(r.NoDifference, b) {
+			return fmt.Sprintf("%.2f × %s, no difference shown", x, b)
+		}
+		return fmt.Sprintf("%.2f × %s", x, b)
+	}
+	return ""
+}
+
+// price is what a frame cost; the load's own cost, which is taken off, isn't the same in every run.
+func (r *Row) price() string {
+	if r.CPUNs != nil && r.CPUNs.Median <= 0 {
+		return "≤ 0"
+	}
+	return number(r.CPUNs, "%.0f", 0)
+}
+
+func number(s *Spread, format string, least float64) string {
+	if s == nil || s.Median < least {
+		return ""
+	}
+	return fmt.Sprintf(format, s.Median)
+}
+
+func latency(take func(*Latency) float64) func(*Row) string {
+	return func(r *Row) string {
+		if r.Latency == nil {
+			return ""
+		}
+		return fmt.Sprintf("%.1f", take(r.Latency))
+	}
+}
+
+// Rate writes a number a second for people: 1.23 M, 456 k, 789.
+func Rate(pps float64) string {
+	switch {
+	case pps >= 999_500:
+		return fmt.Sprintf("%.2f M", pps/1e6)
+	case pps >= 9_995:
+		return fmt.Sprintf("%.0f k", pps/1e3)
+	case pps >= 999.5:
+		return fmt.Sprintf("%.1f k", pps/1e3)
+	}
+	return fmt.Sprintf("%.0f", pps)
+}
+
+// Notes says what is to be known of the tables, a line each.
+func (f *File) Notes() (notes []string) {
+	s := f.Settings
+	if f.Partial {
+		notes = append(notes, "INTERRUPTED: only what was finished is shown.")
+	}
+	if s.Rounds > 0 {
+		notes = append(notes, fmt.Sprintf("%d rounds of %g s, every cell once a round. Medians; * is a baseline; ratios are of the same round.", s.Rounds, s.Seconds))
+	}
+	if s.Rounds == 1 {
+		notes = append(notes, "One round shows no spread, so no difference either.")
+	}
+	notes = append(notes, fmt.Sprintf("CPUs: %s generate, %s forward, the time of %s counts.", s.CPUs.Load, s.CPUs.Forward, s.CPUs.Used))
+	for _, way := range slices.Sorted(maps.Keys(s.LoadLimit)) {
+		l := s.LoadLimit[way]
+		notes = append(notes, fmt.Sprintf("The load by itself (%s): %s frames/s, %.0f ns a frame, taken off the CPU column.", way, Rate(l.PPS), l.FrameNs))
+	}
+	if s.Seconds < 2 && len(s.LoadLimit) > 0 {
+		notes = append(notes, "Trials shorter than 2 s: the kernel counts CPU time in ticks, so the CPU column is coarse.")
+	}
+	notes = append(notes, f.shared()...)
+	notes = append(notes, fmt.Sprintf("Machine: %s, CPUs %s, Linux %s; during the run: %s.", f.Machine.CPUModel, f.Machine.Online, f.Machine.Kernel, f.Run))
+	return append(notes, f.refusals()...)
+}
+
+// shared names the rows whose parts share a CPU.
+func (f *File) shared() (notes []string) {
+	by := map[string][]string{}
+	for _, r := range f.Rows {
+		if r.Shares != "" && len(r.Rounds) > 0 && !slices.Contains(by[r.Shares], r.Cell) {
+			by[r.Shares] = append(by[r.Shares], r.Cell)
+		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(by)) {
+		notes = append(notes, fmt.Sprintf("Shared by %s (%s).", s, strings.Join(by[s], ", ")))
+	}
+	return notes
+}
+
+// refusals names what couldn't be measured, each reason once.
+func (f *File) refusals() (notes []string) {
+	for _, r := range f.Rows {
+		line := fmt.Sprintf("Not measured: %s (%s load): %s", r.Cell, r.Load, strings.ReplaceAll(r.Refused, "\n", "; "))
+		if r.Refused != "" && !slices.Contains(notes, line) {
+			notes = append(notes, line)
+		}
+	}
+	return notes
+}

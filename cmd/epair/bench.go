@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/epair-net/epair/bench/baseline"
+	"github.com/epair-net/epair/bench/cell"
+	"github.com/epair-net/epair/bench/compare"
+	"github.com/epair-net/epair/bench/load"
+	"github.com/epair-net/epair/bench/report"
+	"github.com/epair-net/epair/bench/subject"
+	"github.com/epair-net/epair/control"
+	"github.com/epair-net/epair/internal/cpus"
+)
+
+func newBench(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "bench", Short: "Measure cells and what they are compared with", Args: noArgs,
+		Long: `Everything is made for the run, in namespaces without a name, and is gone at its end:
+load, sink, cells, baselines. Figures are counted at the far end.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newBenchCompare(e), newBenchDiff(e))
+	return cmd
+}
+
+// benchFlags are those that all scenarios share.
+type benchFlags struct {
+	cells, baselines []string
+	setup, load      string
+	rounds           int
+	time             time.Duration
+	size             string
+	flows, loads     int
+	seed             uint64
+	cpus             string
+	share            bool
+	json, html       string
+}
+
+func (b *benchFlags) add(cmd *cobra.Command, rounds int) {
+	f := cmd.Flags()
+	f.StringSliceVar(&b.cells, "cells", []string{"all"}, "cells to measure, or all, or none (names: epair bench compare --help)")
+	f.StringSliceVar(&b.baselines, "baselines", []string{"all"}, "baselines to measure, or all, or none")
+	f.StringVar(&b.setup, "setup", "a", "a: load, pair, sink; b: load, pair, router, pair, sink")
+	f.StringVar(&b.load, "load", "auto", "how frames go in: frame, skb, both, or auto (what suits each cell)")
+	f.IntVar(&b.rounds, "rounds", rounds, "how often each is measured")
+	f.DurationVar(&b.time, "time", 2*time.Second, "how long each trial is")
+	f.StringVar(&b.size, "size", "64", "bytes of a frame with its check sequence, or imix")
+	f.IntVar(&b.flows, "flows", 256, "flows of the load")
+	f.Uint64Var(&b.seed, "seed", 1, "of the flows' addresses and ports")
+	f.StringVar(&b.cpus, "cpus", "", "CPUs to use (default: all that this process may)")
+	f.IntVar(&b.loads, "load-cpus", 1, "on how many of them frames are generated; the others forward")
+	f.BoolVar(&b.share, "share", false, "let forwarders use the generators' CPUs too")
+	b.addOutput(cmd)
+}
+
+// addOutput takes --json with or without a file: the file may be the next word, which is then an argument.
+func (b *benchFlags) addOutput(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&b.json, "json", "", "print JSON (epair.bench/1), or write it to a `FILE`")
+	f.Lookup("json").NoOptDefVal = "-"
+	f.StringVar(&b.html, "html", "", "write a page with plots to a `FILE`")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && b.json == "-" {
+			b.json = args[0]
+			return nil
+		}
+		return noArgs(cmd, args)
+	}
+}
+
+// config is what the flags say.
+func (b *benchFlags) config(e *env, m compare.Measure, scenario string) (c compare.Config, err error) {
+	c = compare.Config{
+		Scenario: scenario, Setup: b.setup, Rounds: b.rounds, Time: b.time, Flows: b.flows, Seed: b.seed, Measure: m,
+		Command: os.Args, Version: control.ThisVersion().Version, Progress: e.benchProgress,
+	}
+	if b.size != "imix" {
+		if _, err := fmt.Sscanf(b.size+"\n", "%d\n", &c.Size); err != nil || c.Size <= 0 {
+			return c, usageError{fmt.Errorf("bench: size %q (write bytes, or imix)", b.size)}
+		}
+	}
+	switch b.load {
+	case "auto":
+	case "frame":
+		c.Modes = []load.Mode{load.Frame}
+	case "skb":
+		c.Modes = []load.Mode{load.Skb}
+	case "both":
+		c.Modes = []load.Mode{load.Frame, load.Skb}
+	default:
+		return c, usageError{fmt.Errorf("bench: load %q (use frame, skb, both or auto)", b.load)}
+	}
+	if c.Subjects, err = b.subjects(); err != nil {
+		return c, usageError{err}
+	}
+	used, err := cpus.Parse(b.cpus)
+	if err == nil && len(used) == 0 {
+		used, err = cpus.Allowed()
+	}
+	if err == nil {
+		c.Place, err = compare.PlaceOn(used, b.loads, b.share)
+	}
+	if err != nil {
+		return c, usageError{fmt.Errorf("bench: %w", err)}
+	}
+	return c, nil
+}
+
+func (b *benchFlags) subjects() ([]subject.Subject, error) {
+	cells, err := pick("cell", b.cells, cell.All())
+	if err != nil {
+		return nil, err
+	}
+	base, err := pick("baseline", b.baselines, baseline.All())
+	return append(base, cells...), err
+}
+
+// pick returns the named ones of all. A name without a mode means all of its modes.
+func pick(what string, names []string, all []subject.Subject) (list []subject.Subject, err error) {
+	for _, n := range names {
+		found := n == "none"
+		for _, s := range all {
+			if n != "all" && n != s.Name && !strings.HasPrefix(s.Name, n+"/") {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(list, func(o subject.Subject) bool { return o.Name == s.Name }) {
+				list = append(list, s)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("bench: no %s %q (there are: %s)", what, n, strings.Join(subjectNames(all), ", "))
+		}
+	}
+	return list, nil
+}
+
+func subjectNames(all []subject.Subject) (names []string) {
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// benchProgress shows how far a run is.
+func (e *env) benchProgress(p compare.Progress) {
+	left := ""
+	if p.Left > 0 {
+		left = ", " + p.Left.Round(time.Second).String() + " left"
+	}
+	line := fmt.Sprintf("%d of %d%s: %s", p.Done, p.Total, left, p.What)
+	if f, ok := e.err.(*os.File); ok && isTerminal(f) {
+		e.progress("%s", line)
+	} else if !e.json && p.Done == 0 {
+		fmt.Fprintln(e.err, line) // in a log, the start is enough
+	}
+}
+
+func isTerminal(f *os.File) bool {
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// runBench measures, and prints and writes what was finished, also when interrupted.
+func (e *env) runBench(ctx context.Context, c compare.Config, b *benchFlags) error {
+	e.json = b.json == "-"
+	f, err := compare.Run(ctx, c)
+	if f, ok := e.err.(*os.File); ok && isTerminal(f) {
+		e.progress("")
+	}
+	if f == nil {
+		return err
+	}
+	if werr := e.writeBench(f, b); werr != nil {
+		return errors.Join(err, werr)
+	}
+	if ctx.Err() != nil {
+		return errors.New("bench: interrupted; what was finished is shown, everything it made is gone")
+	}
+	return err
+}
+
+func (e *env) writeBench(f *report.File, b *benchFlags) error {
+	var errs []error
+	switch b.json {
+	case "-":
+		errs = append(errs, f.Write(e.out))
+	case "":
+		errs = append(errs, f.Text(e.out))
+	default:
+		errs = append(errs, f.Text(e.out), report.WriteFile(b.json, f.Write))
+	}
+	if b.html != "" {
+		errs = append(errs, report.WriteFile(b.html, func(w io.Writer) error { return f.HTML(w) }))
+	}
+	return errors.Join(errs...)
+}
