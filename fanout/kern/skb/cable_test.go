@@ -16,8 +16,8 @@ import (
 // eachCell runs a test in every topology and mode that exists.
 func eachCell(t *testing.T, fn func(t *testing.T, path string, mode kern.Mode)) {
 	for _, path := range paths {
-		for _, mode := range []kern.Mode{kern.Inline, kern.Pool} {
-			if path == "tc-dev" && mode == kern.Pool {
+		for _, mode := range []kern.Mode{kern.Inline, kern.Pool, kern.Poller} {
+			if path == "tc-dev" && mode == kern.Pool || path != "direct" && path != "tc" && mode == kern.Poller {
 				continue
 			}
 			t.Run(path+"/"+string(mode), func(t *testing.T) { fn(t, path, mode) })

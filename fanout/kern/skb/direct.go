@@ -9,7 +9,7 @@ import (
 )
 
 // NewDirect makes the crossing of a plain veth pair, whose sides are the inner ends. RPS masks of
-// both are epair's until Close.
+// both are epair's until Close. Mode poller needs ends that are up.
 func NewDirect(cfg kern.Config) (kern.Crossing, error) {
 	c, err := newCrossing(cfg)
 	if err != nil {
@@ -28,6 +28,7 @@ func newCrossing(cfg kern.Config) (*crossing, error) {
 
 func (c *crossing) layDirect(cfg *kern.Config) error {
 	ends := [2]kern.End{cfg.A, cfg.B}
+	c.poller = newPoller(ends, [2]kern.Device{cfg.A.Inner, cfg.B.Inner})
 	for i, e := range ends {
 		if e.Inner.Ifindex == 0 || e.Outer.Ifindex != 0 {
 			return fmt.Errorf("%w: end %c isn't a side of a veth pair that joins both ends (use tc, xdp or user)", kern.ErrRefused, 'a'+i)
@@ -36,7 +37,7 @@ func (c *crossing) layDirect(cfg *kern.Config) error {
 	c.progs.countRx, c.progs.countTx = [2]bool{true, true}, [2]bool{true, true}
 	for dir, way := range ways {
 		from, to := ends[dir].Inner, ends[1-dir].Inner
-		c.hooks = append(c.hooks, egress(from, "count"+way, "enter"+way), ingress(to, "tally"+way, "leave"+way, true))
+		c.hooks = append(c.hooks, egress(from, "count"+way, "enter"+way, "hold"+way), ingress(to, "tally"+way, "leave"+way, true))
 	}
 	for dir := range ends {
 		if err := c.openDirect(dir, ends[dir].Inner); err != nil {
@@ -74,6 +75,7 @@ var ways = [2]string{"_ab", "_ba"}
 // because it is full or the far end is down.
 type directMeter struct{ stats }
 
+// GRO, in mode poller, makes one frame of several before the program counts it.
 func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
 	v, err := m.values()
 	sent, lost := v[0], v[1]

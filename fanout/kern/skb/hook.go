@@ -19,6 +19,7 @@ type hook struct {
 	dev         kern.Device
 	at          ebpf.AttachType
 	plain, pool string // the program's name in modes inline and poller, and in mode pool
+	hold        string // and while these two change; empty if it stays
 	takesMark   bool   // the pool's program takes the mark off: it is there first and goes last
 	link        link.Link
 }
@@ -30,8 +31,8 @@ func ingress(d kern.Device, plain, pool string, takesMark bool) *hook {
 }
 
 // egress is behind others' programs, who may change or drop the frame.
-func egress(d kern.Device, plain, pool string) *hook {
-	return &hook{dev: d, at: ebpf.AttachTCXEgress, plain: plain, pool: pool}
+func egress(d kern.Device, plain, pool, hold string) *hook {
+	return &hook{dev: d, at: ebpf.AttachTCXEgress, plain: plain, pool: pool, hold: hold}
 }
 
 func (h *hook) attach(p *ebpf.Program) error {

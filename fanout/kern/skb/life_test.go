@@ -69,8 +69,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 			l := devices(t, path, 1500)
 			l.cfg.Policy = newPolicy(t)
 			before := descriptors(t)
-			for i := range 50 {
-				l.cfg.Mode = []kern.Mode{kern.Inline, kern.Pool}[i%10/9]
+			for i := range 12 {
+				l.cfg.Mode = []kern.Mode{kern.Inline, kern.Pool}[i%4/3]
 				c := open(t, path, l.cfg)
 				if err := errors.Join(c.Close(), c.Close()); err != nil {
 					t.Fatal(err)

@@ -25,15 +25,44 @@ func (c *crossing) SetMode(mode kern.Mode) (kern.Change, error) {
 }
 
 func (c *crossing) setMode(mode kern.Mode) (kern.Change, error) {
-	switch {
-	case mode == c.mode:
+	if mode == c.mode {
 		return kern.Change{}, nil
-	case mode == kern.Pool:
-		return c.enterPool()
-	case mode == kern.Inline:
-		return c.leavePool()
 	}
-	return kern.Change{}, fmt.Errorf("%w: mode %s (use inline or pool)", kern.ErrRefused, mode)
+	was := c.mode
+	out, err := c.leave()
+	if err != nil {
+		return out, err
+	}
+	in, err := c.enter(mode)
+	if err != nil && was != kern.Inline {
+		_, back := c.enter(was)
+		err = errors.Join(err, back)
+	}
+	return kern.Change{Blocked: out.Blocked + in.Blocked, Micros: out.Micros + in.Micros}, err
+}
+
+// leave changes to inline, which is between any two other modes.
+func (c *crossing) leave() (kern.Change, error) {
+	switch c.mode {
+	case kern.Pool:
+		return c.leavePool()
+	case kern.Poller:
+		return c.leavePoller()
+	}
+	return kern.Change{}, nil
+}
+
+// enter changes from inline.
+func (c *crossing) enter(mode kern.Mode) (kern.Change, error) {
+	switch mode {
+	case kern.Inline:
+		return kern.Change{}, nil
+	case kern.Pool:
+		return c.enterPool()
+	case kern.Poller:
+		return c.enterPoller()
+	}
+	return kern.Change{}, fmt.Errorf("%w: there is no mode %q", kern.ErrRefused, mode)
 }
 
 // enterPool changes from inline to pool:

@@ -192,9 +192,13 @@ func TestOrderWhileModesChange(t *testing.T) {
 	for _, path := range ordered {
 		t.Run(path, func(t *testing.T) {
 			l := newLab(t, path, kern.Inline)
+			modes := []kern.Mode{kern.Pool, kern.Inline}
+			if path != "tc-push" {
+				modes = []kern.Mode{kern.Pool, kern.Inline, kern.Poller, kern.Pool, kern.Poller, kern.Inline}
+			}
 			tr := start(t, &l.a, &l.b, 2, 100*time.Microsecond)
-			for i := range 20 {
-				mode := []kern.Mode{kern.Pool, kern.Inline}[i%2]
+			for i := range 18 {
+				mode := modes[i%len(modes)]
 				_, err := l.c.SetMode(mode)
 				if err != nil {
 					t.Fatal(err)

@@ -6,6 +6,7 @@
  *	tally  tcx ingress of the far inner end: counts
  *	enter  count, and chooses the CPU and marks; RPS behind it goes by the mark
  *	leave  tally, and takes the mark off
+ *	hold   count, and drops: while a mode changes that the fence doesn't reach
  *	idle   where another mode has a program: nothing
  *	cross  tcx ingress of an outer side or existing device: hands over to the other one
  *	push   tcx ingress of an existing device: enter and cross
@@ -149,6 +150,18 @@ static __always_inline int tally_prog(struct __sk_buff *skb, __u32 dir)
 	return TCX_NEXT;
 }
 
+static __always_inline int hold_prog(struct __sk_buff *skb, __u32 dir)
+{
+	struct epair_counters *n = epair_count(dir);
+
+	if (!n)
+		return TCX_DROP;
+	if (skb_count_rx[dir])
+		count_rx(n, skb);
+	epair_count_drop(n, EPAIR_DROP_FENCE);
+	return TCX_DROP;
+}
+
 static __always_inline int enter_prog(struct __sk_buff *skb, __u32 dir)
 {
 	struct epair_counters *n = epair_count(dir);
@@ -212,6 +225,7 @@ static __always_inline int pull_prog(struct __sk_buff *skb, __u32 dir)
 
 BOTH(count, "egress")
 BOTH(tally, "ingress")
+BOTH(hold, "egress")
 BOTH(enter, "egress")
 BOTH(leave, "ingress")
 BOTH(cross, "ingress")

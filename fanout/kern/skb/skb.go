@@ -13,15 +13,18 @@
 //	mode     egress of an inner end   RPS        ingress of the far inner end
 //	inline   direct: counts           off        direct: counts
 //	pool     fence, mark              all CPUs   fence, takes the mark off
+//	poller   as inline; a thread of the kernel's polls the receiving side instead of a backlog
 //
 // Between the two the frame may be in one queue only, a CPU's backlog, or in several of the same CPU. So mode
 // inline is the slot "sender's CPU" of mode pool (kern.Local): modes change by the fence, without a
-// lost frame. A pair that is inline has no RPS and no mark, whatever it was before.
+// lost frame. A pair that is inline has no RPS and no mark, whatever it was before. Between mode poller and the others
+// frames are dropped until the old way is empty.
 package skb
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,12 +44,15 @@ type crossing struct {
 	hops    int     // backlogs that a frame passes, one after the other
 	progs   *programs
 	meters  [2]meter
+	poller  *poller
 	noPool  error // why there is no mode pool
 	settled time.Time
 	watch   *watch // tc: of the inner ends' addresses
 	// Unsteered frames of earlier modes, of which the ledger doesn't tell.
 	unsteered [2]uint64
-	notes     []string
+	// Frames that were received in mode poller as part of others.
+	merged [2]uint64
+	notes  []string
 }
 
 // meter is what one direction's ledger is read from, besides the programs' counters.
@@ -89,9 +95,9 @@ func (c *crossing) Close() error {
 	}
 	c.closed = true
 	var errs []error
-	if c.mode == kern.Pool {
-		// So that no frame with a mark meets an end without a program.
-		if _, err := c.leavePool(); err != nil {
+	if c.mode != "" {
+		// So that no frame with a mark meets an end without a program, and all that was changed is put back.
+		if _, err := c.setMode(kern.Inline); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -125,11 +131,18 @@ func (c *crossing) free() error {
 }
 
 // Threads implements kern.Crossing.
-func (c *crossing) Threads() []kern.Thread { return nil }
+func (c *crossing) Threads() []kern.Thread {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.poller.list()
+}
 
 // Notes implements kern.Crossing.
 func (c *crossing) Notes() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string(nil), c.notes...)
+	if c.mode == kern.Poller {
+		return append(slices.Clone(c.notes), pollerNotes...)
+	}
+	return slices.Clone(c.notes)
 }

@@ -117,6 +117,8 @@ const (
 	skbProgCrossBa         = "cross_ba"
 	skbProgEnterAb         = "enter_ab"
 	skbProgEnterBa         = "enter_ba"
+	skbProgHoldAb          = "hold_ab"
+	skbProgHoldBa          = "hold_ba"
 	skbProgIdle            = "idle"
 	skbProgLeaveAb         = "leave_ab"
 	skbProgLeaveBa         = "leave_ba"
@@ -179,6 +181,8 @@ type skbProgramSpecs struct {
 	CrossBa *ebpf.ProgramSpec `ebpf:"cross_ba"`
 	EnterAb *ebpf.ProgramSpec `ebpf:"enter_ab"`
 	EnterBa *ebpf.ProgramSpec `ebpf:"enter_ba"`
+	HoldAb  *ebpf.ProgramSpec `ebpf:"hold_ab"`
+	HoldBa  *ebpf.ProgramSpec `ebpf:"hold_ba"`
 	Idle    *ebpf.ProgramSpec `ebpf:"idle"`
 	LeaveAb *ebpf.ProgramSpec `ebpf:"leave_ab"`
 	LeaveBa *ebpf.ProgramSpec `ebpf:"leave_ba"`
@@ -278,6 +282,8 @@ type skbPrograms struct {
 	CrossBa *ebpf.Program `ebpf:"cross_ba"`
 	EnterAb *ebpf.Program `ebpf:"enter_ab"`
 	EnterBa *ebpf.Program `ebpf:"enter_ba"`
+	HoldAb  *ebpf.Program `ebpf:"hold_ab"`
+	HoldBa  *ebpf.Program `ebpf:"hold_ba"`
 	Idle    *ebpf.Program `ebpf:"idle"`
 	LeaveAb *ebpf.Program `ebpf:"leave_ab"`
 	LeaveBa *ebpf.Program `ebpf:"leave_ba"`
@@ -297,6 +303,8 @@ func (p *skbPrograms) Close() error {
 		p.CrossBa,
 		p.EnterAb,
 		p.EnterBa,
+		p.HoldAb,
+		p.HoldBa,
 		p.Idle,
 		p.LeaveAb,
 		p.LeaveBa,

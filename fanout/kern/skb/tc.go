@@ -36,6 +36,7 @@ func (c *crossing) layTC(cfg *kern.Config) error {
 		return err
 	}
 	c.hops = 2
+	c.poller = newPoller(ends, [2]kern.Device{cfg.B.Outer, cfg.A.Outer})
 	for dir := range ends {
 		from, to := ends[dir], ends[1-dir]
 		c.progs.countTx[dir] = isDev(from)
@@ -88,7 +89,7 @@ func tcHooks(from, to kern.End, way string) []*hook {
 		cross.pool, cross.takesMark = "pull"+way, true
 	}
 	if !isDev(from) {
-		hooks = append(hooks, egress(from.Inner, "idle", "enter"+way))
+		hooks = append(hooks, egress(from.Inner, "idle", "enter"+way, "hold"+way))
 	}
 	if !isDev(to) {
 		hooks = append(hooks, ingress(to.Inner, "idle", "leave"+way, true))
