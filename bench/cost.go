@@ -60,6 +60,9 @@ func (t *Trial) calibrate(ctx context.Context, rate float64) (c LoadCost, err er
 	return c, nil
 }
 
+// ownError is the part by which what the load costs differs from one run to the next, on a quiet machine.
+const ownError = 0.02
+
 // price fills in what each frame cost. Spinning isn't work: in a paced trial the generator fills its
 // CPU whatever is measured, and a forwarder on the same CPU makes it spin less.
 func (t *Trial) price(r *TrialResult, sent load.Result, busy time.Duration) {
@@ -69,4 +72,5 @@ func (t *Trial) price(r *TrialResult, sent load.Result, busy time.Duration) {
 	}
 	own := t.Own.PerFrame*float64(sent.Offered) + t.Own.PerSpin*float64(sent.Spins)
 	r.CPUPerFrame = (float64(busy) - own) / float64(r.Delivered)
+	r.CPUError = (float64(tick)*float64(len(t.CPUs)) + ownError*own) / float64(r.Delivered)
 }

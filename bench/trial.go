@@ -29,6 +29,7 @@ type TrialResult struct {
 	CPU         time.Duration // in which the used CPUs weren't idle
 	Spins       uint64        // load.Result's: what CPU contains without any work being done
 	CPUPerFrame float64       // ns for each delivered frame, the load's own excluded; NaN when not asked for
+	CPUError    float64       // ns that CPUPerFrame may be off by what is known: ticks, and the reckoning of the load's own
 
 	Invalid string // why the trial doesn't count, "" when it does
 }

@@ -1,0 +1,73 @@
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread is a generator at work.
+type thread struct {
+	c        *generator
+	tid      atomic.Int64
+	stopping atomic.Bool
+	done     chan error // holds the thread's end, once
+}
+
+// spin starts c on a thread of its own, in the namespace, bound to its CPU.
+func spin(c *generator, ns int, paced bool) *thread {
+	th := &thread{c: c, done: make(chan error, 1)}
+	batch := uint32(batchMax)
+	if paced {
+		batch = batchPaced
+	}
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		th.tid.Store(int64(unix.Gettid()))
+		th.done <- th.run(ns, batch)
+	}()
+	return th
+}
+
+func (th *thread) run(ns int, batch uint32) error {
+	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter namespace: %w", err)
+	}
+	var set unix.CPUSet
+	set.Set(th.c.cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("bind to cpu %d: %w", th.c.cpu, err)
+	}
+	for !th.stopping.Load() {
+		err := liveFrames(th.c.objs.Generate.FD(), th.c.input, math.MaxUint32, batch)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("run generator on cpu %d: %w", th.c.cpu, err)
+		}
+	}
+	return nil
+}
+
+// stop ends the thread. The signal is the one by which Go's scheduler interrupts threads: without effect
+// but for the call that it ends. It is repeated since one that comes just before the call is lost.
+func (th *thread) stop() error {
+	th.stopping.Store(true)
+	for {
+		if tid := th.tid.Load(); tid != 0 {
+			// ESRCH: it has ended.
+			if err := unix.Tgkill(os.Getpid(), int(tid), unix.SIGURG); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("stop generator: %w", err)
+			}
+		}
+		select {
+		case err := <-th.done:
+			return err
+		case <-time.After(poll):
+		}
+	}
+}
