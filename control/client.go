@@ -92,6 +92,14 @@ func (c *Client) SetRSS(ctx context.Context, want RSSChange) (RSSChanged, error)
 	return request[RSSChanged](ctx, c, http.MethodPatch, "/v1/rss", want)
 }
 
+// Load measures the load of each bucket.
+func (c *Client) Load(ctx context.Context) (Loads, error) { return get[Loads](ctx, c, "/v1/rss/load") }
+
+// Rebalance moves buckets by measured load, or says what that would do.
+func (c *Client) Rebalance(ctx context.Context, want Rebalancing) (Rebalanced, error) {
+	return request[Rebalanced](ctx, c, http.MethodPost, "/v1/rss/rebalance", want)
+}
+
 // SetPool moves the workers to other CPUs while they forward.
 func (c *Client) SetPool(ctx context.Context, want PoolChange) (PoolChanged, error) {
 	return request[PoolChanged](ctx, c, http.MethodPatch, "/v1/pool", want)

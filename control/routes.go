@@ -3,12 +3,9 @@ package control
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -49,6 +46,8 @@ func (d *Daemon) routes() []route {
 		{"DELETE", "/v1/pairs/{name}", d.deletePair},
 		{"GET", "/v1/rss", ask(d.RSS)},
 		{"PATCH", "/v1/rss", change(d.SetRSS)},
+		{"GET", "/v1/rss/load", d.getLoad},
+		{"POST", "/v1/rss/rebalance", change(d.Rebalance)},
 		{"GET", "/v1/pool", ask(d.Pool)},
 		{"PATCH", "/v1/pool", change(d.SetPool)},
 		{"GET", "/v1/stat", ask(d.Stat)},
@@ -86,61 +85,6 @@ func (d *Daemon) handler() http.Handler {
 		mux.ServeHTTP(w, req)
 	})
 }
-
-// lateWriter sets the deadline of the connection when the answer begins.
-type lateWriter struct {
-	http.ResponseWriter
-	begun bool
-}
-
-func (w *lateWriter) WriteHeader(status int) {
-	w.begin()
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *lateWriter) Write(p []byte) (int, error) {
-	w.begin()
-	return w.ResponseWriter.Write(p)
-}
-
-func (w *lateWriter) begin() {
-	if !w.begun {
-		w.begun = true
-		// A connection without deadlines is one of a test's.
-		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime))
-	}
-}
-
-// refuseRoute answers a path or method that there isn't, with the status and headers of the mux.
-func refuseRoute(w http.ResponseWriter, req *http.Request, h http.Handler) {
-	var verdict verdictWriter
-	h.ServeHTTP(&verdict, req)
-	if allow := verdict.Header().Get("Allow"); allow != "" {
-		w.Header().Set("Allow", allow)
-	}
-	status := verdict.status
-	if status < 400 {
-		status = http.StatusNotFound // a redirect to the path as it should be written
-	}
-	answer(w, status, Failure{fmt.Sprintf("%s %.80q: %s (see docs/api.md)", req.Method, req.URL.Path, http.StatusText(status))})
-}
-
-// verdictWriter keeps the status and the headers only.
-type verdictWriter struct {
-	header http.Header
-	status int
-}
-
-func (v *verdictWriter) Header() http.Header {
-	if v.header == nil {
-		v.header = http.Header{}
-	}
-	return v.header
-}
-
-func (v *verdictWriter) WriteHeader(status int) { v.status = status }
-
-func (v *verdictWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // ask makes a handler of a question.
 func ask[T any](f func() T) func(*http.Request) (any, int, error) {
@@ -199,7 +143,14 @@ func (d *Daemon) getPair(r *http.Request) (any, int, error) {
 	if !ok {
 		return nil, 0, fmt.Errorf("show pair %.64s: %w (see 'epair list')", r.PathValue("name"), ErrNoPair)
 	}
-	return p, http.StatusOK, nil
+	var err error
+	p.Elephants, err = d.elephants(p.Name)
+	return p, http.StatusOK, err
+}
+
+func (d *Daemon) getLoad(*http.Request) (any, int, error) {
+	l, err := d.Load()
+	return l, http.StatusOK, err
 }
 
 func (d *Daemon) patchPair(r *http.Request) (any, int, error) {
@@ -232,31 +183,4 @@ func runningVersion() Version {
 	v := ThisVersion()
 	v.PID = os.Getpid()
 	return v
-}
-
-// statusOf returns the status of an error.
-func statusOf(err error) int {
-	var long *http.MaxBytesError
-	switch {
-	case errors.As(err, &long):
-		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, ErrRequest), errors.Is(err, epair.ErrConfig):
-		return http.StatusBadRequest
-	case errors.Is(err, ErrNoPair):
-		return http.StatusNotFound
-	case errors.Is(err, ErrConflict), errors.Is(err, fs.ErrExist), errors.Is(err, epair.ErrTaken), errors.Is(err, errors.ErrUnsupported):
-		return http.StatusConflict
-	case errors.Is(err, ErrStopping), errors.Is(err, net.ErrClosed):
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
-}
-
-func answer(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	// The client may have gone: then nobody is left to tell.
-	_ = enc.Encode(v)
 }

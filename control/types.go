@@ -2,7 +2,10 @@
 // names, lets the pool forward them, and answers for them over a Unix socket.
 package control
 
-import "github.com/epair-net/epair/epair"
+import (
+	"github.com/epair-net/epair/epair"
+	"github.com/epair-net/epair/rss"
+)
 
 // The JSON that the API and `--json` speak. Keys may be added; those here stay.
 
@@ -61,6 +64,8 @@ type Pair struct {
 	Notes   []string `json:"notes,omitempty"`   // what it costs, what it changed, what its ledger can't see
 	Trouble string   `json:"trouble,omitempty"` // why the ledger couldn't be read
 	Threads []Thread `json:"threads,omitempty"` // of the kernel, that serve the pair
+	// Of mode pool, when this pair alone is asked for.
+	Elephants []Elephant `json:"elephants,omitempty"` // flows with a tenth of a direction's load or more
 
 	AB Direction `json:"ab"`
 	BA Direction `json:"ba"`
@@ -161,6 +166,45 @@ type RSSChange struct {
 type RSSChanged struct {
 	RSS    RSS    `json:"rss"`
 	Change Change `json:"change"`
+}
+
+// Elephant is a flow with much load.
+type Elephant struct {
+	Pair      string  `json:"pair"`
+	Direction string  `json:"direction"` // ab or ba
+	Flow      string  `json:"flow"`      // type, source, destination
+	Share     float64 `json:"share"`     // of the direction's load, at least; 1 is all
+	Hash      string  `json:"hash"`      // hexadecimal
+	Bucket    int     `json:"bucket"`
+	Worker    int     `json:"worker"` // that sends it
+}
+
+// Loads is the load of each bucket of the table, over all pairs in mode pool. A unit is what a byte of a long frame costs.
+type Loads struct {
+	Buckets []uint64   `json:"buckets"` // empty: there is no such pair, or the table was changed meanwhile
+	Frames  uint64     `json:"frames"`
+	Seconds float64    `json:"seconds"` // for which it was measured
+	Spread  rss.Spread `json:"spread"`  // over the workers, by the table as it is
+}
+
+// Rebalancing is whether to rebalance, or only to say what that would do.
+type Rebalancing struct {
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Rebalanced is what a rebalancing did, or would do.
+type Rebalanced struct {
+	Done      bool       `json:"done"`    // the moves are in force
+	Worth     bool       `json:"worth"`   // they bring enough
+	Verdict   string     `json:"verdict"` // why, or why not
+	Frames    uint64     `json:"frames"`  // that were measured
+	Seconds   float64    `json:"seconds"` // for which it was measured
+	Moves     []rss.Move `json:"moves"`
+	Before    rss.Spread `json:"before"`
+	After     rss.Spread `json:"after"` // if the loads stay
+	Heavy     []int      `json:"heavy"` // buckets with more load than a worker's fair share: no table can spread one
+	Elephants []Elephant `json:"elephants"`
+	Change    Change     `json:"change"`
 }
 
 // Pool is the workers, and what changes while they forwarded did.

@@ -166,6 +166,7 @@ func (e *env) printPair(p control.Pair) {
 			}
 		}
 	}
+	e.printElephants(p.Elephants)
 }
 
 // dropList returns the reasons in a fixed order.

@@ -30,7 +30,7 @@ func newRSS(e *env) *cobra.Command {
 		Use: "rss", Short: "Show which worker owns which flow, and why", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRSSShow(e), newRSSSet(e), newRSSExplain(e), newRSSWhatIf(e), newRSSCraft(e))
+	cmd.AddCommand(newRSSShow(e), newRSSSet(e), newRSSExplain(e), newRSSWhatIf(e), newRSSCraft(e), newRSSRebalance(e))
 	return cmd
 }
 
