@@ -18,7 +18,7 @@ import (
 // descriptor.
 
 const (
-	tapFlags  = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
+	tapFlags  = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 	tapTxQLen = 1000 // frames that wait in the queue for the port: the kernel's 500 is 3 ms at 150 kpps
 
 	// What frames may leave to the reader: a virtio_net_hdr carries it.
@@ -63,6 +63,11 @@ func (e *End) createTAP() error {
 	if err := e.env.step("set up tap"); err != nil {
 		return err
 	}
+	if e.tapMore != nil {
+		if err := dropQdisc(h, l); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(h.LinkSetMTU(l, e.mtu), h.LinkSetHardwareAddr(l, e.mac), h.LinkSetTxQLen(l, tapTxQLen)); err != nil {
 		return fmt.Errorf("set mtu, address and queue length: %w", err)
 	}
@@ -73,7 +78,14 @@ func (e *End) createTAP() error {
 // queue can only be added to a device in its opener's namespace.
 func (e *End) openTAP(name string) error {
 	return e.env.private.Do(func() error {
-		fd, err := e.openQueue(name)
+		flags, more := uint16(tapFlags), 0
+		if e.fanned {
+			more = e.env.queues - 1
+		}
+		if more > 0 {
+			flags |= unix.IFF_MULTI_QUEUE
+		}
+		fd, err := e.openQueue(name, flags)
 		if err != nil {
 			return err
 		}
@@ -88,11 +100,8 @@ func (e *End) openTAP(name string) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHdrLen); err != nil {
 			return fmt.Errorf("set header size: %w", err)
 		}
-		if !e.fanned {
-			return nil
-		}
-		for range e.env.queues - 1 {
-			if err := e.addQueue(name); err != nil {
+		for range more {
+			if err := e.addQueue(name, flags); err != nil {
 				return fmt.Errorf("add a queue: %w", err)
 			}
 		}
@@ -101,14 +110,14 @@ func (e *End) openTAP(name string) error {
 }
 
 // openQueue opens a queue of the TAP, its first or another one.
-func (e *End) openQueue(name string) (int, error) {
+func (e *End) openQueue(name string, flags uint16) (int, error) {
 	fd, err := unix.Open(e.env.tun, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return -1, tunError(e.env.tun, err)
 	}
 	req, err := unix.NewIfreq(name)
 	if err == nil {
-		req.SetUint16(tapFlags)
+		req.SetUint16(flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
 	if err != nil {
@@ -118,8 +127,8 @@ func (e *End) openQueue(name string) (int, error) {
 }
 
 // addQueue opens a further queue and detaches it.
-func (e *End) addQueue(name string) error {
-	fd, err := e.openQueue(name)
+func (e *End) addQueue(name string, flags uint16) error {
+	fd, err := e.openQueue(name, flags)
 	if err != nil {
 		return err
 	}
@@ -130,6 +139,19 @@ func (e *End) addQueue(name string) error {
 	}
 	req.SetUint16(unix.IFF_DETACH_QUEUE)
 	return unix.IoctlIfreq(fd, unix.TUNSETQUEUE, req)
+}
+
+// dropQdisc lets a tap of several queues send past queueing disciplines, as a veth does. A tap never asks its
+// stack to wait (tun_net_xmit drops instead), so nothing ever waits in one; but by default
+// each of the 256 queues that such a device can have gets one with room for 3 × tapTxQLen frames: 6 MiB a tap.
+func dropQdisc(h *netlink.Handle, l netlink.Link) error {
+	q := &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT}, QdiscType: "noqueue",
+	}
+	if err := h.QdiscReplace(q); err != nil {
+		return fmt.Errorf("set queueing discipline noqueue: %w", err)
+	}
+	return nil
 }
 
 // TapQueues are a tap's further queues, in mode pool one less than the Env has: detached, so that the

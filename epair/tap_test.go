@@ -120,6 +120,14 @@ func TestTAPQueues(t *testing.T) {
 		if len(more) != c.more || len(p.B.TapQueues()) != 0 {
 			t.Errorf("%s, port %s: further queues %v, of a veth %v", c.mode, c.port, more, p.B.TapQueues())
 		}
+		// 256 disciplines with room for thousands of frames each would take 6 MiB.
+		in(t, "tq"+c.mode+c.port, func(h *netlink.Handle) error {
+			qs, err := h.QdiscList(at(p.A.InnerIndex()))
+			if err == nil && (len(qs) != 1 || (qs[0].Type() == "noqueue") != (c.more > 0)) {
+				t.Errorf("%s, port %s: queueing disciplines %v", c.mode, c.port, qs)
+			}
+			return err
+		})
 		for _, fd := range more {
 			req := must(unix.NewIfreq(""))
 			if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, req); err != nil || req.Name() != "tap0" || req.Uint16()&unix.IFF_DETACH_QUEUE == 0 {
