@@ -35,14 +35,6 @@ __u32 epair_marked[2];			       /* how many did */
 
 const volatile __u32 epair_ports[2]; /* indices in epair_devs, by direction */
 
-/* By direction and bucket: number of the last frame that went into a worker's queue. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} epair_last SEC(".maps");
-
 /* By direction, bucket and CPU, as epair_fence_out: when, by that CPU's clock of polls, the last frame of the
  * bucket was before the out program there, plus 1. */
 struct {
@@ -110,25 +102,19 @@ static __always_inline int let_out(struct epair_counters *c, __u32 dir)
 	return XDP_REDIRECT;
 }
 
-/* is_past says that a worker's queue has let a bucket's last frame out. What a worker has taken from its queue, it
+/* is_past says that nothing of a bucket waits for its worker. What a worker has taken from its queue, it
  * has sent before another program runs on its CPU, as both have bottom halves off. */
-static __always_inline int is_past(const struct epair_queue *q, const __u64 *last)
+static __always_inline int is_past(const struct epair_queue *lane)
 {
-	return (__s64)(*(volatile __u64 *)&q->out - *(volatile __u64 *)last) >= 0;
+	return *(volatile __u64 *)&lane->in == *(volatile __u64 *)&lane->out;
 }
 
-/* past_queue says that nothing of a bucket waits for its worker. */
 static __noinline int past_queue(__u32 key)
 {
-	struct epair_bucket *b = bpf_map_lookup_elem(&epair_fence, &key);
-	__u64 *last = bpf_map_lookup_elem(&epair_last, &key);
-	__u32 slot = b ? *(volatile __u64 *)&b->word >> EPAIR_SLOT_SHIFT : EPAIR_LOCAL, cpu = slot - 1;
+	__u32 buckets = epair_fence_layout.buckets, dir = key >= buckets;
+	struct epair_queue *lane = lane_of(epair_ports[dir], key - dir * buckets);
 
-	if (slot == EPAIR_LOCAL)
-		return 1;
-	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu);
-
-	return !q || !last || is_past(q, last);
+	return !lane || is_past(lane);
 }
 
 static __always_inline __u64 waiting(const struct epair_queue *q)
@@ -149,31 +135,30 @@ static __always_inline int crowded(__u32 slot, __u64 depth)
 /* hand_over gives a frame to the worker of a slot, or lets it out if that's us. */
 static __always_inline int hand_over(struct xdp_md *ctx, struct epair_counters *c, __u32 dir, __u32 slot, const struct epair_stamp *s)
 {
-	__u32 cpu = slot - 1, key = dir * epair_fence_layout.buckets + s->bucket;
+	__u32 cpu = slot - 1, port = epair_ports[dir];
 	struct epair_cross_meta *m = make_meta(ctx);
 
 	if (!m)
 		return drop(c, EPAIR_DROP_REDIRECT);
 	m->number = 0;
-	m->port = epair_ports[dir];
+	m->port = port;
 	m->marker = 0;
 	epair_mark_meta(&m->fence, s);
 	if (slot == EPAIR_LOCAL)
 		return let_out(c, dir);
-	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu);
-	__u64 *last = bpf_map_lookup_elem(&epair_last, &key);
+	struct epair_queue *q = bpf_map_lookup_elem(&epair_queues, &cpu), *lane = lane_of(port, s->bucket);
 
-	if (!q || !last)
+	if (!q || !lane)
 		return drop(c, EPAIR_DROP_REDIRECT);
 	/* The worker would let it out from this CPU too. */
-	if (cpu == bpf_get_smp_processor_id() && is_past(q, last))
+	if (cpu == bpf_get_smp_processor_id() && is_past(lane))
 		return let_out(c, dir);
 	if (waiting(q) >= EPAIR_DEEPEST)
 		return drop(c, EPAIR_DROP_SHED);
 	if (bpf_redirect_map(&epair_cpus, cpu, 0) != XDP_REDIRECT)
 		return drop(c, EPAIR_DROP_REDIRECT);
 	m->number = __sync_fetch_and_add(&q->in, 1) + 1;
-	*(volatile __u64 *)last = m->number;
+	__sync_fetch_and_add(&lane->in, 1);
 	return XDP_REDIRECT;
 }
 

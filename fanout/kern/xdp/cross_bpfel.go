@@ -110,7 +110,7 @@ const (
 	crossMapEpairFenceIn     = "epair_fence_in"
 	crossMapEpairFenceOut    = "epair_fence_out"
 	crossMapEpairHash        = "epair_hash"
-	crossMapEpairLast        = "epair_last"
+	crossMapEpairLanes       = "epair_lanes"
 	crossMapEpairLeft        = "epair_left"
 	crossMapEpairPolls       = "epair_polls"
 	crossMapEpairQueues      = "epair_queues"
@@ -191,7 +191,7 @@ type crossMapSpecs struct {
 	EpairFenceIn  *ebpf.MapSpec `ebpf:"epair_fence_in"`
 	EpairFenceOut *ebpf.MapSpec `ebpf:"epair_fence_out"`
 	EpairHash     *ebpf.MapSpec `ebpf:"epair_hash"`
-	EpairLast     *ebpf.MapSpec `ebpf:"epair_last"`
+	EpairLanes    *ebpf.MapSpec `ebpf:"epair_lanes"`
 	EpairLeft     *ebpf.MapSpec `ebpf:"epair_left"`
 	EpairPolls    *ebpf.MapSpec `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.MapSpec `ebpf:"epair_queues"`
@@ -238,7 +238,7 @@ type crossMaps struct {
 	EpairFenceIn  *ebpf.Map `ebpf:"epair_fence_in"`
 	EpairFenceOut *ebpf.Map `ebpf:"epair_fence_out"`
 	EpairHash     *ebpf.Map `ebpf:"epair_hash"`
-	EpairLast     *ebpf.Map `ebpf:"epair_last"`
+	EpairLanes    *ebpf.Map `ebpf:"epair_lanes"`
 	EpairLeft     *ebpf.Map `ebpf:"epair_left"`
 	EpairPolls    *ebpf.Map `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.Map `ebpf:"epair_queues"`
@@ -255,7 +255,7 @@ func (m *crossMaps) Close() error {
 		m.EpairFenceIn,
 		m.EpairFenceOut,
 		m.EpairHash,
-		m.EpairLast,
+		m.EpairLanes,
 		m.EpairLeft,
 		m.EpairPolls,
 		m.EpairQueues,

@@ -115,7 +115,6 @@ func (x *crossing) load() (err error) {
 	if err := errors.Join(x.fence.Prepare(spec), spec.Variables["epair_ports"].Set(x.ports)); err != nil {
 		return err
 	}
-	spec.Maps["epair_last"].MaxEntries = uint32(2 * buckets)
 	spec.Maps["epair_left"].MaxEntries = spec.Maps["epair_fence_out"].MaxEntries
 	for i, e := range x.ends {
 		unused := egressName(i)

@@ -20,15 +20,20 @@ func newDevWorld(t *testing.T) (w *world, c kern.Config) {
 		t.Fatal(err)
 	}
 	w.in(t, 1, func() error { return finishFrames("ci") })
+	w.poll(t)
+	c = w.config(kern.Inline)
+	c.A, c.B = kern.End{Outer: c.A.Outer}, kern.End{Outer: c.B.Outer}
+	return w, c
+}
+
+// poll makes the inner sides poll without a program.
+func (w *world) poll(t testing.TB) {
 	for i, v := range w.veth {
 		w.in(t, i, func() error {
 			_, err := ethtool.SetFeatures(v.Inner, map[string]bool{"rx-gro": true})
 			return err
 		})
 	}
-	c = w.config(kern.Inline)
-	c.A, c.B = kern.End{Outer: c.A.Outer}, kern.End{Outer: c.B.Outer}
-	return w, c
 }
 
 // Devices of two namespaces are joined, in every mode; the ledger is true, and says what it can't prove.

@@ -17,7 +17,7 @@ struct epair_cross_meta {
 	struct epair_meta fence;
 };
 
-/* A worker's queue, which is the CPU map's entry: what went in, and what its worker has taken out. */
+/* What went into workers' queues, and what workers have taken out. */
 struct epair_queue {
 	__u64 in;
 	__u64 pad0[7];
@@ -25,13 +25,32 @@ struct epair_queue {
 	__u64 pad1[7];
 };
 
-/* By CPU number. */
+/* Of each worker's queue, by CPU number: `in` counts, `out` is the number of the frame that was taken out, behind
+ * which a few by other CPUs may have smaller ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct epair_queue);
 } epair_queues SEC(".maps");
+
+#define EPAIR_LANES 4096
+
+/* Of each bucket of each pair; both are counts. Some buckets share one, so that there need not be one for every
+ * bucket of every pair: their frames wait for each other, at worst. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EPAIR_LANES);
+	__type(key, __u32);
+	__type(value, struct epair_queue);
+} epair_lanes SEC(".maps");
+
+static __always_inline struct epair_queue *lane_of(__u32 port, __u32 bucket)
+{
+	__u32 i = (port * 128 + bucket) & (EPAIR_LANES - 1);
+
+	return bpf_map_lookup_elem(&epair_lanes, &i);
+}
 
 /* Where frames leave: two devices per pair. */
 struct {

@@ -26,11 +26,17 @@ int epair_work(struct xdp_md *ctx)
 
 	if (!m || !q)
 		return XDP_ABORTED;
-	if (!m->marker)
-		*(volatile __u64 *)&q->out = m->number; /* in order, and by nobody else */
 	__u32 port = m->port;
+	struct epair_stamp s;
 	__u64 *gone;
 
+	if (!m->marker && epair_read_meta(&m->fence, &s)) {
+		struct epair_queue *lane = lane_of(port, s.bucket);
+
+		*(volatile __u64 *)&q->out = m->number; /* by nobody else */
+		if (lane)
+			__sync_fetch_and_add(&lane->out, 1);
+	}
 	if (bpf_redirect_map(&epair_devs, port, 0) == XDP_REDIRECT)
 		return XDP_REDIRECT;
 	gone = m->marker ? 0 : bpf_map_lookup_elem(&epair_gone, &port);

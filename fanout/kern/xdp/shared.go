@@ -113,7 +113,7 @@ func (s *shared) wait() error {
 // maps are those that the programs of a pair use too.
 func (s *shared) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		"epair_queues": s.o.EpairQueues, "epair_devs": s.o.EpairDevs, "epair_cpus": s.o.EpairCpus, "epair_polls": s.o.EpairPolls,
+		"epair_queues": s.o.EpairQueues, "epair_lanes": s.o.EpairLanes, "epair_devs": s.o.EpairDevs, "epair_cpus": s.o.EpairCpus, "epair_polls": s.o.EpairPolls,
 	}
 }
 

@@ -79,6 +79,7 @@ const (
 	sharedMapEpairFenceIn     = "epair_fence_in"
 	sharedMapEpairFenceOut    = "epair_fence_out"
 	sharedMapEpairGone        = "epair_gone"
+	sharedMapEpairLanes       = "epair_lanes"
 	sharedMapEpairLost        = "epair_lost"
 	sharedMapEpairPolls       = "epair_polls"
 	sharedMapEpairQueues      = "epair_queues"
@@ -150,6 +151,7 @@ type sharedMapSpecs struct {
 	EpairFenceIn  *ebpf.MapSpec `ebpf:"epair_fence_in"`
 	EpairFenceOut *ebpf.MapSpec `ebpf:"epair_fence_out"`
 	EpairGone     *ebpf.MapSpec `ebpf:"epair_gone"`
+	EpairLanes    *ebpf.MapSpec `ebpf:"epair_lanes"`
 	EpairLost     *ebpf.MapSpec `ebpf:"epair_lost"`
 	EpairPolls    *ebpf.MapSpec `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.MapSpec `ebpf:"epair_queues"`
@@ -189,6 +191,7 @@ type sharedMaps struct {
 	EpairFenceIn  *ebpf.Map `ebpf:"epair_fence_in"`
 	EpairFenceOut *ebpf.Map `ebpf:"epair_fence_out"`
 	EpairGone     *ebpf.Map `ebpf:"epair_gone"`
+	EpairLanes    *ebpf.Map `ebpf:"epair_lanes"`
 	EpairLost     *ebpf.Map `ebpf:"epair_lost"`
 	EpairPolls    *ebpf.Map `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.Map `ebpf:"epair_queues"`
@@ -202,6 +205,7 @@ func (m *sharedMaps) Close() error {
 		m.EpairFenceIn,
 		m.EpairFenceOut,
 		m.EpairGone,
+		m.EpairLanes,
 		m.EpairLost,
 		m.EpairPolls,
 		m.EpairQueues,
