@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/epair-net/epair/fanout/kern"
 	"github.com/epair-net/epair/fanout/port/porttest"
 	"github.com/epair-net/epair/internal/cpus"
-	"github.com/epair-net/epair/internal/ethtool"
 	"github.com/epair-net/epair/rss"
 )
 
@@ -43,22 +41,6 @@ func newWorld(t testing.TB, mtu, queues int) *world {
 		}
 	}
 	return w
-}
-
-// finishFrames does what epair.End.SetOffloads(CarryNothing) does, as far as it matters here.
-func finishFrames(name string) error {
-	all, err := ethtool.Features(name)
-	if err != nil {
-		return err
-	}
-	off := map[string]bool{}
-	for f, v := range all {
-		if v.On && (unfinished(f) || strings.HasSuffix(f, "-segmentation") && f != "tx-generic-segmentation") {
-			off[f] = false
-		}
-	}
-	_, err = ethtool.SetFeatures(name, off)
-	return err
 }
 
 // newPolicy spreads 128 buckets evenly over the allowed CPUs.
