@@ -41,7 +41,7 @@ func (g *Gen) Run(ctx context.Context, d time.Duration) (Result, error) {
 		return Result{}, fmt.Errorf("run load for %s: outside 0 to 1h", d)
 	}
 	g.run++
-	t, err := g.start()
+	t, err := g.start(ctx)
 	if err == nil {
 		err = t.conduct(ctx, d)
 	}
@@ -62,7 +62,7 @@ type turn struct {
 }
 
 // start brings the generators up, with nothing due.
-func (g *Gen) start() (*turn, error) {
+func (g *Gen) start(ctx context.Context) (*turn, error) {
 	t := &turn{g: g}
 	for _, c := range g.cpus {
 		if err := c.reset(); err != nil {
@@ -76,6 +76,9 @@ func (g *Gen) start() (*turn, error) {
 		up, err := t.up()
 		if up || err != nil {
 			return t, err
+		}
+		if ctx.Err() != nil {
+			return t, context.Cause(ctx)
 		}
 		if time.Now().After(limit) {
 			return t, fmt.Errorf("generators didn't start in %s (are their CPUs free?)", patience)
