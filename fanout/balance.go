@@ -31,7 +31,7 @@ type Loads struct {
 type Elephant struct {
 	Pair, Way string  // of the pair NAME, ab or ba
 	Flow      string  // as the frame has it: type, source, destination
-	Share     float64 // of the lane's load, at least
+	Share     float64 // at least, of what the same worker received of this way's load
 	Hash      uint32
 	Bucket    int
 	Worker    int // that sends it
@@ -179,25 +179,20 @@ func (p *Pool) Elephants() ([]Elephant, error) {
 		return nil, fmt.Errorf("find elephants: %w", ErrClosed)
 	}
 	var all []Elephant
-	for _, pair := range p.pairs {
-		for i, l := range pair.lanes() {
-			if l.steer == nil {
-				continue
-			}
-			err := p.newChange().each([]*Lane{l}, func(_ *worker, own []*Lane) {
-				all = append(all, own[0].elephants(pair.Name, []string{"ab", "ba"}[i])...)
-			})
-			if err != nil {
-				return nil, fmt.Errorf("find elephants: %w", err)
-			}
+	err := p.newChange().each(p.steered(), func(_ *worker, own []*Lane) {
+		for _, l := range own {
+			all = append(all, l.elephants()...)
 		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find elephants: %w", err)
 	}
 	slices.SortStableFunc(all, func(a, b Elephant) int { return cmp.Compare(b.Share, a.Share) })
 	return all, nil
 }
 
 // elephants runs on the reader.
-func (l *Lane) elephants(pair, way string) []Elephant {
+func (l *Lane) elephants() []Elephant {
 	var all []Elephant
 	for i := range l.flows {
 		k := &l.flows[i]
@@ -205,7 +200,7 @@ func (l *Lane) elephants(pair, way string) []Elephant {
 		if k.len == 0 || share < elephantShare {
 			continue
 		}
-		e := Elephant{Pair: pair, Way: way, Share: share, Hash: k.hash, Bucket: l.steer.table.Bucket(k.hash)}
+		e := Elephant{Pair: l.pair, Way: l.near() + l.far(), Share: share, Hash: k.hash, Bucket: l.steer.table.Bucket(k.hash)}
 		e.Worker = int(l.buckets[e.Bucket].worker)
 		x := l.steer.hasher.Explain(k.head[:k.len])
 		switch {

@@ -27,4 +27,7 @@
 //	Pool.SetCPUs      where the workers run
 //	Pool.Rebalance    the table, from the load of each bucket
 //	Pool.Fence        what these changes did
+//
+// What the pool tells of itself: Pair.Ledgers, Pool.WorkerStats (queues, waiting, batches, the scheduler),
+// Pool.Measure and Pool.Elephants (load by bucket and flow), Pool.Faults (what the watchdog found stuck).
 package fanout

@@ -14,8 +14,10 @@ func (w *worker) receive(l *Lane) (n int, more bool) {
 			return 0, true
 		}
 	}
+	w.enter(l, receiving)
 	n, err := l.rx.Receive(w.batch[:budget])
 	if n > 0 {
+		w.count(n)
 		own := w.batch[:n]
 		if l.home != nil {
 			own = w.sift(l, own)
@@ -45,6 +47,7 @@ func (w *worker) sendOwn(l *Lane, own []port.Frame) {
 		w.d.rxBytes += uint64(own[i].Len)
 	}
 	tx := l.txs[w.id]
+	w.enter(l, sending)
 	tx.Send(l.rx, own, &w.d.Tally)
 	w.d.queued = tx.Queued()
 	l.cells[w.id].apply(&w.d)
@@ -106,6 +109,7 @@ func (w *worker) publish() {
 			continue
 		}
 		w.touch[y] = false
+		w.stamp(w.out[y])
 		w.out[y].publish()
 		if w.peers[y].wait.Wake() {
 			add(&w.stats.wakes, 1)
@@ -136,12 +140,15 @@ func (w *worker) drainRing(r *ring, max int) int {
 		l := w.lanes()[id] // published before its first frame was
 		w.d = delta{taken: uint64(k)}
 		tx := l.txs[w.id]
+		w.enter(l, sending)
 		tx.Send(l.rx, w.moved[:k], &w.d.Tally)
 		w.d.queued = tx.Queued()
 		l.cells[w.id].apply(&w.d)
 	}
 	if len(es) > 0 {
+		w.count(len(es))
 		r.advance(len(es))
+		w.arrived(r)
 	}
 	return len(es)
 }

@@ -91,7 +91,6 @@ func (p *poller) turn(w *worker, n int) {
 		}
 		return
 	}
-	add(&w.stats.empty, 1)
 	switch quiet := p.now.Sub(p.lastFrame); {
 	case quiet >= p.Idle:
 		w.rest()
@@ -113,6 +112,7 @@ func (p *poller) offer(w *worker) {
 // yield lets another thread that wants this CPU run first (sched_yield(2)).
 func (w *worker) yield() {
 	add(&w.stats.yields, 1)
+	w.at.Store(nowhere)
 	// Syscall, not RawSyscall: we may be away for a whole slice.
 	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 }

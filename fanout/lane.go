@@ -21,6 +21,9 @@ type Lane struct {
 	txs    []port.Tx              // by worker; nil where the worker doesn't send for the lane. Halves share them
 	cells  []cell                 // by worker; the last is for a poller
 	gone   atomic.Bool
+	silent atomic.Uint32 // how often the port had frames that its descriptor didn't tell of
+
+	pair string // its name
 
 	// The pool's own.
 	from, to port.Opener
@@ -31,6 +34,22 @@ type Lane struct {
 	sampler
 	token  int32
 	active bool // in the worker's list: Receive may have more
+	probed bool // it is there although its descriptor told nothing
+}
+
+// near and far return by which names users know the ends.
+func (l *Lane) near() string {
+	if l.back {
+		return "b"
+	}
+	return "a"
+}
+
+func (l *Lane) far() string {
+	if l.back {
+		return "a"
+	}
+	return "b"
 }
 
 // Gone tells whether the near interface was deleted.

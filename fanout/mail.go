@@ -58,6 +58,7 @@ func (w *worker) ask(wait time.Duration, f func() error) error {
 
 // readMail makes the calls that have come. After the one that stops the worker, no more are taken.
 func (w *worker) readMail() {
+	w.at.Store(nowhere)
 	w.mail.mu.Lock()
 	calls := w.mail.calls
 	w.mail.calls = nil

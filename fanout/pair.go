@@ -168,6 +168,7 @@ func (p *Pool) newPoller(pair *Pair) (*worker, error) {
 		delete(p.pollers, w.portID)
 		return nil, errors.Join(err, w.wait.Close())
 	}
+	p.listThreads()
 	return w, nil
 }
 
@@ -183,6 +184,7 @@ func (p *Pool) pollerID() int {
 // stopPoller ends newPoller.
 func (p *Pool) stopPoller(w *worker) error {
 	delete(p.pollers, w.portID)
+	p.listThreads()
 	return w.stop()
 }
 
@@ -199,6 +201,7 @@ func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
 	}
 	pair.AB, pair.BA = ab, ba
 	for _, l := range pair.lanes() {
+		l.pair = pair.Name
 		l.prepare(p, pl)
 		r := l.reader.Load()
 		err := r.do(func() (err error) {

@@ -29,7 +29,8 @@ type Config struct {
 type Pool struct {
 	cfg     Config
 	workers []*worker
-	lanes   atomic.Pointer[[]*Lane] // by Lane.id; replaced, never changed
+	lanes   atomic.Pointer[[]*Lane]   // by Lane.id; replaced, never changed
+	threads atomic.Pointer[[]*worker] // all, for the watchdog; replaced, never changed
 
 	mu       sync.Mutex // serialises all changes
 	pairs    []*Pair
@@ -38,8 +39,10 @@ type Pool struct {
 	steering *Steering       // what was last set for all; before, that of the first pair
 	closed   bool
 
+	base   time.Time
 	giveUp time.Duration // of changes
 	fence  fenceStats
+	watch  watchdog
 }
 
 // NewPool starts a worker on each CPU of cfg.
@@ -53,7 +56,7 @@ func NewPool(cfg Config) (*Pool, error) {
 	if cfg.Name == "" {
 		cfg.Name = "epair"
 	}
-	p := &Pool{cfg: cfg, pollers: map[int]*worker{}, giveUp: giveUp}
+	p := &Pool{cfg: cfg, pollers: map[int]*worker{}, giveUp: giveUp, base: time.Now()}
 	p.lanes.Store(&[]*Lane{})
 	for i, cpu := range cfg.CPUs {
 		w, err := p.newWorker(i, cpu, fmt.Sprintf("%s/w%d", cfg.Name, i), &sleeper{})
@@ -70,7 +73,18 @@ func NewPool(cfg Config) (*Pool, error) {
 		return nil, errors.Join(err, p.stopWorkers())
 	}
 	p.reserveThreads()
+	p.listThreads()
+	p.startWatch()
 	return p, nil
+}
+
+// listThreads lets the watchdog know all threads.
+func (p *Pool) listThreads() {
+	all := slices.Clone(p.workers)
+	for _, w := range p.pollers {
+		all = append(all, w)
+	}
+	p.threads.Store(&all)
 }
 
 // newWorker makes a worker that has yet to be started.
@@ -80,7 +94,7 @@ func (p *Pool) newWorker(id, cpu int, name string, idle idleRule) (*worker, erro
 		return nil, fmt.Errorf("start worker %s: %w", name, err)
 	}
 	return &worker{
-		id: id, portID: id, cpu: cpu, name: name, idle: idle, wait: wait, done: make(chan struct{}),
+		id: id, portID: id, cpu: cpu, name: name, idle: idle, wait: wait, done: make(chan struct{}), base: p.base,
 		lanes: func() []*Lane { return *p.lanes.Load() },
 	}, nil
 }
@@ -123,6 +137,7 @@ func (p *Pool) Close() error {
 		return nil
 	}
 	p.closed = true
+	p.stopWatch()
 	var errs []error
 	for len(p.pairs) > 0 {
 		errs = append(errs, p.remove(p.pairs[len(p.pairs)-1]))

@@ -30,14 +30,20 @@ type ring struct {
 	buf []entry
 	_   [64]byte
 
-	tail   atomic.Uint64 // entries published; written by the producer
-	staged uint64        // entries pushed; the producer's own
-	free   uint64        // producer's copy of head
-	_      [40]byte
+	tail    atomic.Uint64 // entries published; written by the producer
+	staged  uint64        // entries pushed; the producer's own
+	free    uint64        // producer's copy of head
+	batches uint64        // that were published; the producer's own
+	_       [32]byte
 
 	head atomic.Uint64 // entries read; written by the consumer
 	seen uint64        // consumer's copy of tail
 	_    [48]byte
+
+	// One batch now and then is timed: seldom enough that the line stays in both caches.
+	stamp   atomic.Uint64 // position behind it; 0: none is under way. Set by the producer, cleared by the consumer
+	stamped atomic.Int64  // when it was published
+	_       [48]byte
 }
 
 // newRing returns an empty ring. The consumer allocates it, and touches it, so that it lies on its node.

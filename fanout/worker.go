@@ -47,19 +47,25 @@ type worker struct {
 	touch []bool                    // workers that something was staged for
 	peers []*worker
 	d     delta
-	log   *moveLog // of the change that is under way, or was last
+	tally
+	base time.Time // what stamps count from; all workers of a pool have the same
+	log  *moveLog  // of the change that is under way, or was last
 
 	stopping bool
 	done     chan struct{}
 
-	mail  mailbox
-	tid   atomic.Int32
-	stats counters
+	mail   mailbox
+	tid    atomic.Int32
+	beat   atomic.Uint64 // grows with the turns
+	at     atomic.Uint64 // what it is in: see enter
+	asleep atomic.Bool
+	stats  counters
+	shown  shown
 }
 
-// counters tell how a worker spends its turns. Written by the worker.
+// counters are what is seldom enough to be counted for others to see at once. Written by the worker.
 type counters struct {
-	turns, empty, sleeps, wakes, yields atomic.Uint64
+	sleeps, wakes, yields atomic.Uint64
 }
 
 // start runs the worker on a thread of its own, pinned to its CPU, and returns when it is ready.
@@ -118,8 +124,9 @@ func (w *worker) run() {
 				return // before it can sleep: nobody would wake it
 			}
 		}
-		w.idle.turn(w, w.drain()+w.serve())
-		add(&w.stats.turns, 1)
+		n := w.drain() + w.serve()
+		w.idle.turn(w, n)
+		w.turned(n)
 	}
 }
 
@@ -130,6 +137,9 @@ func (w *worker) serve() int {
 		l := w.active[i]
 		n, more := w.receive(l)
 		total += n
+		if l.probed {
+			w.answered(l, n)
+		}
 		if more || w.spins && !l.gone.Load() {
 			i++
 			continue
@@ -176,18 +186,28 @@ func (w *worker) sleep() {
 		return
 	}
 	add(&w.stats.sleeps, 1)
-	w.ready(w.wait.Sleep(lookEvery))
+	w.asleep.Store(true)
+	told := w.wait.Sleep(lookEvery)
+	w.asleep.Store(false)
+	w.ready(told)
 	w.look()
 }
 
-// look puts all lanes on the active list once in lookEvery.
+// look puts all lanes on the active list once in lookEvery, and notes which of them hadn't told.
 func (w *worker) look() {
 	now := time.Now()
+	w.show(now)
 	if now.Sub(w.looked) < lookEvery {
 		return
 	}
 	w.looked = now
-	w.readyAll()
+	w.ready(w.wait.Poll())
+	for _, l := range w.byTok {
+		if l != nil && !l.gone.Load() && !l.active {
+			l.probed = true
+			w.activate(l)
+		}
+	}
 }
 
 // readyAll puts all lanes on the active list whose device is still there.
