@@ -20,6 +20,7 @@ type Config struct {
 	Subjects []subject.Subject
 	Setup    string        // a or b
 	Modes    []load.Mode   // none: each subject's own
+	Sink     load.Mode     // where frames are counted: Skb: at tcx ingress, as a socket would get them; Frame: at XDP, before that
 	Rounds   int           // each measures every subject once
 	Time     time.Duration // of one trial
 	Size     int           // bytes of a frame with its check sequence; 0: IMIX

@@ -64,11 +64,11 @@ const warmUp = 50 * time.Millisecond
 func (v *Visit) Trial(ctx context.Context, burst time.Duration) (*bench.Trial, error) {
 	cfg := v.run.load(v.Mode)
 	cfg.Burst = burst
-	t, err := bench.NewTrial(v.Topology, cfg)
+	t, err := newTrial(v.Topology, cfg, v.run.Sink)
 	if err != nil {
 		return nil, err
 	}
-	t.CPUs, t.Own = v.run.Place.Used, v.run.own[v.Mode]
+	t.CPUs = v.run.Place.Used
 	if err := warm(ctx, t); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -97,6 +97,7 @@ func Rates(rates ...float64) Measure {
 		}
 		defer func() { err = errors.Join(err, t.Close()) }()
 		for k, rate := range rates {
+			t.Own = v.run.own[way{v.Mode, rate}]
 			x, res, err := Trial(ctx, t, rate, v.run.Time)
 			if err != nil {
 				return err

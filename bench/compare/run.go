@@ -15,7 +15,6 @@ import (
 	"github.com/epair-net/epair/bench/report"
 	"github.com/epair-net/epair/bench/sink"
 	"github.com/epair-net/epair/bench/subject"
-	"github.com/epair-net/epair/bench/topo"
 	"github.com/epair-net/epair/internal/cpus"
 )
 
@@ -33,7 +32,7 @@ type run struct {
 	Config
 	file *report.File
 	jobs []job
-	own  map[load.Mode]bench.LoadCost
+	own  map[way]bench.LoadCost
 
 	done, total int
 	begin       time.Time
@@ -49,7 +48,7 @@ func Run(ctx context.Context, c Config) (*report.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Config: c, own: map[load.Mode]bench.LoadCost{}, file: NewFile(&c)}
+	r := &run{Config: c, own: map[way]bench.LoadCost{}, file: NewFile(&c)}
 	r.plan()
 	err = r.all(ctx)
 	r.file.Partial = err != nil
@@ -81,12 +80,12 @@ func (r *run) plan() {
 				j.rows = append(j.rows, len(r.file.Rows))
 				j.hists = append(j.hists, sink.NewHistogram())
 				r.file.Rows = append(r.file.Rows, report.Row{
-					Cell: s.Name, Baseline: s.Baseline, Setup: r.Setup, Load: m.String(), Size: r.Size, Flows: r.Flows,
+					Cell: s.Name, Baseline: s.Baseline, Setup: r.Setup, Load: m.String(), Sink: sinkName(r.Sink), Size: r.Size, Flows: r.Flows,
 					Rate: v.Rate, Variant: v.Name, Path: s.Path, Shares: r.Place.shares(s),
 				})
 				if r.Measure.Sockets {
 					row := &r.file.Rows[len(r.file.Rows)-1]
-					row.Load, row.Size, row.Flows = "socket", 0, 0
+					row.Load, row.Sink, row.Size, row.Flows = "socket", "", 0, 0
 				}
 			}
 			r.jobs = append(r.jobs, j)
@@ -113,48 +112,6 @@ func (r *run) all(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// calibrate measures what the load costs by itself, in every way that is used.
-func (r *run) calibrate(ctx context.Context) error {
-	if r.Measure.Sockets {
-		return nil
-	}
-	for _, j := range r.jobs {
-		if _, done := r.own[j.mode]; done {
-			continue
-		}
-		r.progress(0, "the load by itself ("+j.mode.String()+")")
-		t, err := topo.Bare(r.mtu())
-		if err != nil {
-			return err
-		}
-		cost, err := r.cheapest(ctx, t, j.mode)
-		if err = errors.Join(err, t.Close()); err != nil {
-			return err
-		}
-		r.own[j.mode] = cost
-		r.file.Settings.LoadLimit[j.mode.String()] = report.LoadCost{PPS: cost.PPS, FrameNs: cost.PerFrame, SpinNs: cost.PerSpin}
-	}
-	return nil
-}
-
-// calibrations is how often the load is measured by itself: what disturbs it makes it dearer, so the least is right.
-const calibrations = 3
-
-func (r *run) cheapest(ctx context.Context, t *topo.Topo, m load.Mode) (best bench.LoadCost, err error) {
-	for i := range calibrations {
-		c, err := bench.Calibrate(ctx, t, r.load(m))
-		if err != nil {
-			return best, err
-		}
-		if i == 0 {
-			best = c
-		}
-		best.PPS = max(best.PPS, c.PPS)
-		best.PerFrame, best.PerSpin = min(best.PerFrame, c.PerFrame), min(best.PerSpin, c.PerSpin)
-	}
-	return best, nil
 }
 
 func (r *run) progress(round int, what string) {

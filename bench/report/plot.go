@@ -8,9 +8,11 @@ import (
 	"image/color"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -40,6 +42,12 @@ const (
 	barBaseline = "#8b8f98"
 )
 
+// sans is the variant of the plotter's font that has the widths of the fonts that fontFamily names.
+const (
+	sans       = "Sans"
+	fontFamily = "font-family:'Liberation Sans',Arial,Helvetica,sans-serif"
+)
+
 // hex reads a color of ours.
 func hex(s string) color.Color {
 	var c color.NRGBA
@@ -52,6 +60,9 @@ func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
 	p.X.Label.Text, p.Y.Label.Text = x, y
+	for _, f := range []*font.Font{&p.X.Label.TextStyle.Font, &p.Y.Label.TextStyle.Font, &p.X.Tick.Label.Font, &p.Y.Tick.Label.Font} {
+		f.Variant = sans
+	}
 	return p
 }
 
@@ -68,7 +79,7 @@ func svg(p *plot.Plot, width, height vg.Length, title, desc string) (template.HT
 	if start < 0 {
 		return "", fmt.Errorf("draw %s: no svg element", title)
 	}
-	s = plainFont.ReplaceAllString(s[start:], "font-family:system-ui,sans-serif")
+	s = plainFont.ReplaceAllString(s[start:], fontFamily)
 	s = strings.ReplaceAll(s, "#000000", "currentColor")
 	head, body, _ := strings.Cut(s, ">")
 	head = strings.Replace(head, "<svg", `<svg role="img" aria-label="`+html.EscapeString(title)+`"`, 1)
@@ -162,6 +173,7 @@ func lines(p *plot.Plot, list []series) (keys []Key, err error) {
 		if err != nil {
 			return nil, err
 		}
+		label.TextStyle[0].Font.Variant = sans
 		label.Offset = vg.Point{X: 5, Y: vg.Length(i%3-1) * 7}
 		p.Add(l, points, label)
 		keys = append(keys, Key{i + 1, c, s.name})
@@ -187,7 +199,6 @@ func (g Group) latencies() (*Plot, error) {
 		return nil, nil
 	}
 	p := newPlot("percent of the frames", "µs")
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	var ticks []plot.Tick
 	for _, v := range []float64{50, 90, 99, 99.9, 99.99, 99.999} {
 		ticks = append(ticks, plot.Tick{Value: nines(v), Label: fmt.Sprint(v)})
@@ -198,16 +209,37 @@ func (g Group) latencies() (*Plot, error) {
 	if err != nil {
 		return nil, err
 	}
-	widen(&p.Y)
+	decades(&p.Y)
 	s, err := svg(p, 700, 360, "Latency: "+g.Title, "For each part of the frames, the latency that it didn't exceed, from the time each frame was due. The table has the figures.")
 	return &Plot{Title: "Latency", SVG: s, Keys: keys}, err
 }
 
 func nines(percentile float64) float64 { return -math.Log10(1 - percentile/100) }
 
-// widen takes a logarithmic axis to whole decades, so that it has labels.
-func widen(a *plot.Axis) {
-	a.Min, a.Max = math.Pow(10, math.Floor(math.Log10(a.Min))), math.Pow(10, math.Ceil(math.Log10(a.Max)))
+// decades makes an axis, whose values are greater than 0, logarithmic and takes it to whole decades, which it names.
+func decades(a *plot.Axis) {
+	low, high := math.Floor(math.Log10(a.Min)), math.Ceil(math.Log10(a.Max))
+	high = max(high, low+1)
+	a.Min, a.Max, a.Scale = math.Pow(10, low), math.Pow(10, high), plot.LogScale{}
+	var ticks []plot.Tick
+	for e := low; e <= high; e++ {
+		ticks = append(ticks, plot.Tick{Value: math.Pow(10, e), Label: decade(int(e))})
+		for k := 2.0; k < 10 && e < high; k++ {
+			ticks = append(ticks, plot.Tick{Value: k * math.Pow(10, e)})
+		}
+	}
+	a.Tick.Marker = plot.ConstantTicks(ticks)
+}
+
+// decade names a power of ten.
+func decade(e int) string {
+	switch {
+	case e >= 6:
+		return strconv.Itoa(int(math.Pow10(e-6))) + " M"
+	case e >= 3:
+		return strconv.Itoa(int(math.Pow10(e-3))) + " k"
+	}
+	return strconv.FormatFloat(math.Pow10(e), 'f', -1, 64)
 }
 
 // price draws CPU time a frame against the rate delivered, a line for each cell in one way of loading.
@@ -216,7 +248,7 @@ func (f *File) price() (*Plot, error) {
 	index := map[string]int{}
 	for i := range f.Rows {
 		r := &f.Rows[i]
-		if r.CPUNs == nil || r.PPS == nil || r.PPS.Median == 0 {
+		if r.CPUNs == nil || r.PPS == nil || r.PPS.Median <= 0 || r.CPUNs.Median <= 0 {
 			continue
 		}
 		name := r.label() + ", " + r.Load
@@ -225,19 +257,20 @@ func (f *File) price() (*Plot, error) {
 			k = len(list)
 			index[name], list = k, append(list, series{name: name})
 		}
-		list[k].xys = append(list[k].xys, plotter.XY{X: r.PPS.Median / 1e6, Y: r.CPUNs.Median})
+		list[k].xys = append(list[k].xys, plotter.XY{X: r.PPS.Median, Y: r.CPUNs.Median})
 	}
 	if len(list) == 0 {
 		return nil, nil
 	}
-	p := newPlot("million frames/s delivered", "CPU ns for each")
+	p := newPlot("frames/s delivered", "CPU ns for each")
 	p.Add(plotter.NewGrid())
 	keys, err := lines(p, list)
 	if err != nil {
 		return nil, err
 	}
-	p.X.Min, p.Y.Min = 0, min(0, p.Y.Min)
-	s, err := svg(p, 700, 360, "CPU price of a frame against the rate", "Time in which the used CPUs weren't idle, for each frame delivered, less what the load costs by itself. The tables have the figures.")
+	decades(&p.X)
+	decades(&p.Y)
+	s, err := svg(p, 700, 360, "CPU price of a frame against the rate", "Time in which the used CPUs weren't idle, for each frame delivered, less what the load costs by itself. A cell whose price is lost in the noise (0 or less) has no point. The tables have the figures.")
 	return &Plot{Title: "CPU price against rate", SVG: s, Keys: keys}, err
 }
 

@@ -60,6 +60,7 @@ type Row struct {
 	Baseline bool    `json:"baseline"`
 	Setup    string  `json:"setup"`
 	Load     string  `json:"load,omitempty"` // how frames go in: frame, skb or socket
+	Sink     string  `json:"sink,omitempty"` // where frames are counted: tcx or xdp
 	Size     int     `json:"size,omitempty"` // bytes of a frame, check sequence included; 0: IMIX or a stream
 	Flows    int     `json:"flows,omitempty"`
 	Rate     float64 `json:"rate_pps,omitempty"` // intended; left out at maximum rate

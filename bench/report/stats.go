@@ -143,7 +143,7 @@ func (r *Row) noise() (why []string) {
 
 // comparable says whether two rows were measured in the same way.
 func (r *Row) comparable(o *Row) bool {
-	return r.Setup == o.Setup && r.Load == o.Load && r.Size == o.Size && r.Flows == o.Flows && r.Rate == o.Rate && r.Variant == o.Variant
+	return r.Setup == o.Setup && r.Load == o.Load && r.Sink == o.Sink && r.Size == o.Size && r.Flows == o.Flows && r.Rate == o.Rate && r.Variant == o.Variant
 }
 
 // compare fills in the ratios to the baselines among rows. Paced rows all deliver what they are offered: no ratio.

@@ -62,6 +62,9 @@ func (r *Row) title() string {
 	if r.Load != "" {
 		parts = append(parts, r.Load+" load")
 	}
+	if r.Sink != "" {
+		parts = append(parts, r.Sink+" sink")
+	}
 	switch {
 	case r.Size > 0:
 		parts = append(parts, fmt.Sprintf("%d-byte frames", r.Size))

@@ -37,6 +37,7 @@ load, sink, cells, baselines. Figures are counted at the far end.`,
 type benchFlags struct {
 	cells, baselines []string
 	setup, load      string
+	sink             string
 	rounds           int
 	time             time.Duration
 	size             string
@@ -53,6 +54,7 @@ func (b *benchFlags) add(cmd *cobra.Command, rounds int) {
 	f.StringSliceVar(&b.baselines, "baselines", []string{"all"}, "baselines to measure, or all, or none")
 	f.StringVar(&b.setup, "setup", "a", "a: load, pair, sink; b: load, pair, router, pair, sink")
 	f.StringVar(&b.load, "load", "auto", "how frames go in: frame, skb, both, or auto (what suits each cell)")
+	f.StringVar(&b.sink, "sink", "tcx", "where frames are counted: tcx, as a socket would get them, or xdp, before that (not in xdp cells)")
 	f.IntVar(&b.rounds, "rounds", rounds, "how often each is measured")
 	f.DurationVar(&b.time, "time", 2*time.Second, "how long each trial is")
 	f.StringVar(&b.size, "size", "64", "bytes of a frame with its check sequence, or imix")
@@ -100,6 +102,14 @@ func (b *benchFlags) config(e *env, m compare.Measure, scenario string) (c compa
 		c.Modes = []load.Mode{load.Frame, load.Skb}
 	default:
 		return c, usageError{fmt.Errorf("bench: load %q (use frame, skb, both or auto)", b.load)}
+	}
+	switch b.sink {
+	case "tcx":
+		c.Sink = load.Skb
+	case "xdp":
+		c.Sink = load.Frame
+	default:
+		return c, usageError{fmt.Errorf("bench: sink %q (use tcx or xdp)", b.sink)}
 	}
 	if c.Subjects, err = b.subjects(); err != nil {
 		return c, usageError{err}
