@@ -50,6 +50,7 @@ func TestFrames(t *testing.T) {
 					sent++
 				}
 			}
+			sent += tags(t, tx, rx, frame(to.mac, from.mac, 1, 2, 100))
 			led := l.balance(dir, sent)
 			if led.Tx != sent || led.Unsteered != 0 {
 				t.Errorf("direction %d: sent %d, %s", dir, sent, show(led))

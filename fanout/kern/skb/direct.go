@@ -9,7 +9,8 @@ import (
 )
 
 // NewDirect makes the crossing of a plain veth pair, whose sides are the inner ends. RPS masks of
-// both are epair's until Close. Mode poller needs ends that are up.
+// both are epair's until Close. In mode inline nothing else is changed: it is a plain veth pair. Mode poller
+// needs ends that are up.
 func NewDirect(cfg kern.Config) (kern.Crossing, error) {
 	c, err := newCrossing(cfg)
 	if err != nil {
@@ -34,58 +35,58 @@ func (c *crossing) layDirect(cfg *kern.Config) error {
 			return fmt.Errorf("%w: end %c isn't a side of a veth pair that joins both ends (use tc, xdp or user)", kern.ErrRefused, 'a'+i)
 		}
 	}
-	c.progs.countRx, c.progs.countTx = [2]bool{true, true}, [2]bool{true, true}
+	c.progs.countTx = [2]bool{true, true}
 	for dir, way := range ways {
 		from, to := ends[dir].Inner, ends[1-dir].Inner
-		c.hooks = append(c.hooks, egress(from, "count"+way, "enter"+way, "hold"+way), ingress(to, "tally"+way, "leave"+way, true))
+		c.hooks = append(c.hooks, egress(from, "enter"+way, "hold"+way), ingress(to, "", "leave"+way, true))
 	}
 	for dir := range ends {
-		if err := c.openDirect(dir, ends[dir].Inner); err != nil {
+		if err := c.openDirect(dir, ends[dir].Inner, ends[1-dir].Inner); err != nil {
 			return err
 		}
 	}
-	c.notes = []string{
-		"frames that somebody's own program on an end drops or sends elsewhere are counted as they pass epair's: behind it where they leave, in front of it where they arrive",
-		"rx bytes are of frames that pass the stack's egress hook: XDP, AF_XDP and qdisc-bypassing senders are counted in frames only",
-	}
+	c.notes = []string{"bytes don't have those of frames that were dropped, and the frames of each CPU are those of mode pool"}
 	return c.start(cfg.Mode)
 }
 
-// openDirect opens what is read and set at an end: its mask, and what of its frames is lost.
-func (c *crossing) openDirect(dir int, d kern.Device) error {
-	s, err := openSysfs(d.NetNS)
+// openDirect opens what is read and set for one direction.
+func (c *crossing) openDirect(dir int, from, to kern.Device) error {
+	m := &directMeter{}
+	c.meters[dir] = m
+	err := within(to, func(s *sysfs) error {
+		if err := m.open(s, to, "rx_packets", "rx_bytes"); err != nil {
+			return err
+		}
+		mask, err := openMask(s, to)
+		if err == nil {
+			c.masks = append(c.masks, mask)
+		}
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	m, err := openMask(s, d)
-	if err != nil {
-		return err
-	}
-	c.masks = append(c.masks, m)
-	meter := &directMeter{}
-	c.meters[dir] = meter
-	return meter.open(s, d, "tx_packets", "tx_dropped")
+	return within(from, func(s *sysfs) error { return m.open(s, from, "tx_packets", "tx_bytes", "tx_dropped") })
 }
 
 // ways are the endings of the programs' names, by direction.
 var ways = [2]string{"_ab", "_ba"}
 
-// directMeter reads the sender's device: frames that reach the far end's backlog, and those that don't
-// because it is full or the far end is down.
+// directMeter reads what the two devices count:
+//
+//	rx       what the sender's device sent or dropped, and programs dropped in front of it
+//	tx       what the far end's device received
+//	backlog  dropped by the sender's device (tx_dropped): the far end's backlog, in mode poller its ring, is full, or it's down
 type directMeter struct{ stats }
 
-// GRO, in mode poller, makes one frame of several before the program counts it.
 func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
-	v, err := m.values()
-	sent, lost := v[0], v[1]
+	v, err := m.values() // received first, so that a difference is what's queued
+	received, sent, lost := v[0], v[2], v[4]
 	l := kern.Ledger{
-		Rx: sent + lost + n.Drops["fence"] + n.Drops["classify"], RxBytes: n.RxBytes,
-		Tx: n.Tx, TxBytes: n.TxBytes, PerCPU: n.PerCPU,
+		Rx: sent + lost + n.Drops["fence"] + n.Drops["classify"], RxBytes: v[3],
+		Tx: received, TxBytes: v[1], PerCPU: n.PerCPU,
 		Drops: maps.Clone(n.Drops),
 	}
-	if lost > 0 {
-		l.Drops["backlog"] = lost
-	}
+	add(l.Drops, "backlog", lost, 0)
 	return l, err
 }

@@ -59,12 +59,7 @@ func (c *crossing) look(dir int) (kern.Ledger, error) {
 	if err != nil {
 		return kern.Ledger{}, err
 	}
-	counts.Tx += c.merged[dir]
 	l, err := c.meters[dir].read(counts)
-	if c.mode == kern.Poller && c.progs.countTx[dir] && l.Imbalance() > 0 {
-		// What the device received, GRO has handed on, as fewer frames.
-		l.Tx += uint64(l.Imbalance())
-	}
 	if c.mode == kern.Pool {
 		l.Unsteered = counts.Unsteered - c.unsteered[dir]
 	}

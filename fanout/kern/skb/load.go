@@ -13,8 +13,7 @@ import (
 // programs are the loaded ones of a pair, by name. Those that hash and fence are
 // loaded when the mode first becomes pool: the verifier takes its time for them.
 type programs struct {
-	countRx  [2]bool // programs at inner ends count, by direction
-	countTx  [2]bool
+	countTx  [2]bool // leave counts, by direction
 	policy   *kern.Policy
 	counters *kern.Counters
 	target   *ebpf.Map // skb_target
@@ -59,7 +58,7 @@ func (l *programs) addFence(rps []int) error {
 	return nil
 }
 
-// load makes sure that programs are loaded. Those that fence need addFence before.
+// load makes sure that programs are loaded; an empty name is none. Those that fence need addFence before.
 func (l *programs) load(names ...string) error {
 	spec, err := loadSkb()
 	if err != nil {
@@ -67,7 +66,7 @@ func (l *programs) load(names ...string) error {
 	}
 	need := map[string]*ebpf.ProgramSpec{}
 	for _, name := range names {
-		if l.byName[name] == nil {
+		if name != "" && l.byName[name] == nil {
 			need[name] = spec.Programs[name]
 		}
 	}
@@ -91,10 +90,8 @@ func (l *programs) load(names ...string) error {
 
 // prepare leaves in spec what the programs in it need.
 func (l *programs) prepare(spec *ebpf.CollectionSpec) error {
-	for name, on := range map[string][2]bool{skbVarSkbCountRx: l.countRx, skbVarSkbCountTx: l.countTx} {
-		if err := spec.Variables[name].Set([2]uint32{word(on[0]), word(on[1])}); err != nil {
-			return fmt.Errorf("prepare programs: %w", err)
-		}
+	if err := spec.Variables[skbVarSkbCountTx].Set([2]uint32{word(l.countTx[0]), word(l.countTx[1])}); err != nil {
+		return fmt.Errorf("prepare programs: %w", err)
 	}
 	if l.fence != nil {
 		if err := l.fence.Prepare(spec); err != nil {

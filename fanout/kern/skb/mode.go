@@ -176,11 +176,7 @@ func (c *crossing) swap(takesMark, pool bool) error {
 		if h.takesMark != takesMark {
 			continue
 		}
-		name := h.plain
-		if pool {
-			name = h.pool
-		}
-		if err := h.swap(c.progs.byName[name]); err != nil {
+		if err := h.put(c.progs.byName[h.name(pool)]); err != nil {
 			return err
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/epair-net/epair/fanout/kern"
 	"github.com/epair-net/epair/fanout/kern/napi"
 	"github.com/epair-net/epair/internal/ethtool"
@@ -27,7 +25,7 @@ type poller struct {
 
 // polled is one direction.
 type polled struct {
-	tx, rx  place
+	tx, rx  *place
 	threads *napi.Threads
 	tso     map[string]bool // of tx, before
 	gro     map[string]bool // of rx, before
@@ -41,14 +39,8 @@ func newPoller(ends [2]kern.End, rx [2]kern.Device) *poller {
 			p.refused = fmt.Errorf("%w: mode poller changes offloads of its ends, and end %c isn't epair's (use datapath xdp or user)", kern.ErrRefused, 'a'+i)
 			return p
 		}
-		far := rx[1-i]
-		tx, err := placeOf(e.Inner)
-		if err == nil {
-			p.ends[i] = &polled{tx: tx}
-			p.ends[i].rx, err = placeOf(far)
-		}
-		if err != nil {
-			p.refused = err
+		p.ends[i] = &polled{tx: placeOf(e.Inner), rx: placeOf(rx[1-i])}
+		if p.refused = p.ends[i].tx.lost; p.refused != nil {
 			return p
 		}
 	}
@@ -80,10 +72,8 @@ func (c *crossing) enterPoller() (kern.Change, error) {
 		return kern.Change{}, c.poller.refused
 	}
 	for _, h := range c.hooks {
-		if h.hold != "" {
-			if err := c.progs.load(h.hold); err != nil {
-				return kern.Change{}, err
-			}
+		if err := c.progs.load(h.hold); err != nil {
+			return kern.Change{}, err
 		}
 	}
 	d, err := newDrain()
@@ -139,14 +129,14 @@ func (c *crossing) changeAfter(start time.Time, before uint64, err error) (kern.
 // holdFrames makes the inner ends drop what they send, or lets it pass again.
 func (c *crossing) holdFrames(on bool) error {
 	for _, h := range c.hooks {
+		if h.hold == "" {
+			continue
+		}
 		name := h.plain
 		if on {
 			name = h.hold
 		}
-		if h.hold == "" {
-			continue
-		}
-		if err := h.swap(c.progs.byName[name]); err != nil {
+		if err := h.put(c.progs.byName[name]); err != nil {
 			return err
 		}
 	}
@@ -183,7 +173,7 @@ func (c *crossing) stopThreads(d *drain) error {
 		}
 	}
 	if d != nil {
-		errs = append(errs, d.wait(c.hops), c.countMerged())
+		errs = append(errs, d.wait(c.hops))
 	}
 	c.mode = kern.Inline
 	errs = append(errs, c.setTSO(true), c.holdFrames(false))
@@ -195,28 +185,6 @@ func (c *crossing) stopThreads(d *drain) error {
 		e.gro = nil
 	}
 	return errors.Join(errs...)
-}
-
-// countMerged keeps, while no frame is on its way, how many were merged in mode poller.
-func (c *crossing) countMerged() error {
-	if c.mode != kern.Poller {
-		return nil
-	}
-	for dir := range c.merged {
-		counts, err := c.progs.counters.Read(dir)
-		if err != nil {
-			return err
-		}
-		counts.Tx += c.merged[dir]
-		l, err := c.meters[dir].read(counts)
-		if err != nil {
-			return err
-		}
-		if n := l.Imbalance(); n > 0 && c.progs.countTx[dir] {
-			c.merged[dir] += uint64(n)
-		}
-	}
-	return nil
 }
 
 // setTSO turns TSO off at the sending sides, or back on where it was.
@@ -255,43 +223,4 @@ func setFeatures(d kern.Device, want map[string]bool) (before map[string]bool, e
 		return err
 	})
 	return before, err
-}
-
-// place is a device that can be found again, though nothing of its namespace is open: by the handle of its
-// namespace's file (Linux 6.18, nsfs_fh_to_dentry in fs/nsfs.c).
-type place struct {
-	dev    kern.Device
-	handle unix.FileHandle
-}
-
-// nsfsRoot is FD_NSFS_ROOT of <linux/fcntl.h>.
-const nsfsRoot = -10003
-
-func placeOf(d kern.Device) (place, error) {
-	h, _, err := unix.NameToHandleAt(d.NetNS, "", unix.AT_EMPTY_PATH)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return place{}, fmt.Errorf("%w: mode poller: this kernel can't reopen a namespace (Linux 6.18; use datapath xdp or user)", kern.ErrRefused)
-	}
-	if err != nil {
-		return place{}, fmt.Errorf("remember namespace of %s: %w", d.Name, err)
-	}
-	return place{d, h}, nil
-}
-
-// do runs fn with the device. One that is gone with its namespace is fine.
-func (p place) do(fn func(kern.Device) error) error {
-	fd, err := unix.OpenByHandleAt(nsfsRoot, p.handle, unix.O_RDONLY|unix.O_CLOEXEC)
-	if errors.Is(err, unix.ESTALE) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("reopen namespace of %s: %w", p.dev.Name, err)
-	}
-	defer unix.Close(fd)
-	d := p.dev
-	d.NetNS = fd
-	if err := fn(d); err != nil && !gone(err) {
-		return fmt.Errorf("%s: %w", d.Name, err)
-	}
-	return nil
 }

@@ -2,12 +2,9 @@
 
 /* The programs of datapaths direct and tc. Each exists for both directions: _ab and _ba.
  *
- *	count  tcx egress of an inner end: counts
- *	tally  tcx ingress of the far inner end: counts
- *	enter  count, and chooses the CPU and marks; RPS behind it goes by the mark
- *	leave  tally, and takes the mark off
- *	hold   count, and drops: while a mode changes that the fence doesn't reach
- *	idle   where another mode has a program: nothing
+ *	enter  tcx egress of an inner end: chooses the CPU and marks; RPS behind it goes by the mark
+ *	leave  tcx ingress of the far inner end: takes the mark off
+ *	hold   tcx egress of an inner end: drops, while a mode changes that the fence doesn't reach
  *	cross  tcx ingress of an outer side or existing device: hands over to the other one
  *	push   tcx ingress of an existing device: enter and cross
  *	pull   tcx ingress of an outer side whose far end is an existing device: leave and cross */
@@ -52,8 +49,8 @@ struct {
 	__type(value, struct skb_target);
 } skb_target SEC(".maps");
 
-/* Whether enter and leave count, by direction; else a program in the middle does. */
-const volatile __u32 skb_count_rx[2], skb_count_tx[2];
+/* Whether leave counts, by direction; else a program in front of it does, on the same CPU. */
+const volatile __u32 skb_count_tx[2];
 
 static __always_inline void count_rx(struct epair_counters *n, struct __sk_buff *skb)
 {
@@ -132,32 +129,12 @@ static __always_inline int cross(struct __sk_buff *skb, __u32 dir, struct epair_
 	return bpf_redirect(t->ifindex, 0);
 }
 
-static __always_inline int count_prog(struct __sk_buff *skb, __u32 dir)
-{
-	struct epair_counters *n = epair_count(dir);
-
-	if (n)
-		count_rx(n, skb);
-	return TCX_NEXT;
-}
-
-static __always_inline int tally_prog(struct __sk_buff *skb, __u32 dir)
-{
-	struct epair_counters *n = epair_count(dir);
-
-	if (n)
-		count_tx(n, skb);
-	return TCX_NEXT;
-}
-
 static __always_inline int hold_prog(struct __sk_buff *skb, __u32 dir)
 {
 	struct epair_counters *n = epair_count(dir);
 
 	if (!n)
 		return TCX_DROP;
-	if (skb_count_rx[dir])
-		count_rx(n, skb);
 	epair_count_drop(n, EPAIR_DROP_FENCE);
 	return TCX_DROP;
 }
@@ -168,8 +145,6 @@ static __always_inline int enter_prog(struct __sk_buff *skb, __u32 dir)
 
 	if (!n)
 		return TCX_DROP;
-	if (skb_count_rx[dir])
-		count_rx(n, skb);
 	return enter(skb, dir, n) ? TCX_DROP : TCX_NEXT;
 }
 
@@ -223,15 +198,11 @@ static __always_inline int pull_prog(struct __sk_buff *skb, __u32 dir)
 	SEC("tcx/" where) int kind##_ab(struct __sk_buff *skb) { return kind##_prog(skb, 0); } \
 	SEC("tcx/" where) int kind##_ba(struct __sk_buff *skb) { return kind##_prog(skb, 1); }
 
-BOTH(count, "egress")
-BOTH(tally, "ingress")
 BOTH(hold, "egress")
 BOTH(enter, "egress")
 BOTH(leave, "ingress")
 BOTH(cross, "ingress")
 BOTH(push, "ingress")
 BOTH(pull, "ingress")
-
-SEC("tcx/egress") int idle(struct __sk_buff *skb) { return TCX_NEXT; }
 
 char epair_license[] SEC("license") = "Dual BSD/GPL";

@@ -11,7 +11,7 @@
 // it off again.
 //
 //	mode     egress of an inner end   RPS        ingress of the far inner end
-//	inline   direct: counts           off        direct: counts
+//	inline   -                        off        -
 //	pool     fence, mark              all CPUs   fence, takes the mark off
 //	poller   as inline; a thread of the kernel's polls the receiving side instead of a backlog
 //
@@ -50,9 +50,7 @@ type crossing struct {
 	watch   *watch // tc: of the inner ends' addresses
 	// Unsteered frames of earlier modes, of which the ledger doesn't tell.
 	unsteered [2]uint64
-	// Frames that were received in mode poller as part of others.
-	merged [2]uint64
-	notes  []string
+	notes     []string
 }
 
 // meter is what one direction's ledger is read from, besides the programs' counters.
@@ -73,14 +71,27 @@ func (c *crossing) start(mode kern.Mode) error {
 			return err
 		}
 	}
-	for _, h := range c.hooks {
-		if err := h.attach(c.progs.byName[h.plain]); err != nil {
-			return err
-		}
+	if err := errors.Join(c.swap(true, false), c.swap(false, false)); err != nil {
+		return err
 	}
 	c.mode = kern.Inline
 	_, err := c.setMode(mode)
+	for _, p := range c.places() {
+		p.borrowed = false
+	}
 	return err
+}
+
+func (c *crossing) places() (all []*place) {
+	for _, h := range c.hooks {
+		all = append(all, h.where)
+	}
+	for _, e := range c.poller.ends {
+		if e != nil {
+			all = append(all, e.tx, e.rx)
+		}
+	}
+	return all
 }
 
 // nobody is the mask of a device without RPS.
@@ -108,7 +119,7 @@ func (c *crossing) Close() error {
 func (c *crossing) free() error {
 	var errs []error
 	for _, h := range c.hooks {
-		errs = append(errs, h.close())
+		errs = append(errs, h.put(nil))
 	}
 	for _, m := range c.masks {
 		errs = append(errs, m.restore(), m.close())

@@ -111,25 +111,19 @@ const (
 	skbMapEpairTable       = "epair_table"
 	skbMapSkbSwitch        = "skb_switch"
 	skbMapSkbTarget        = "skb_target"
-	skbProgCountAb         = "count_ab"
-	skbProgCountBa         = "count_ba"
 	skbProgCrossAb         = "cross_ab"
 	skbProgCrossBa         = "cross_ba"
 	skbProgEnterAb         = "enter_ab"
 	skbProgEnterBa         = "enter_ba"
 	skbProgHoldAb          = "hold_ab"
 	skbProgHoldBa          = "hold_ba"
-	skbProgIdle            = "idle"
 	skbProgLeaveAb         = "leave_ab"
 	skbProgLeaveBa         = "leave_ba"
 	skbProgPullAb          = "pull_ab"
 	skbProgPullBa          = "pull_ba"
 	skbProgPushAb          = "push_ab"
 	skbProgPushBa          = "push_ba"
-	skbProgTallyAb         = "tally_ab"
-	skbProgTallyBa         = "tally_ba"
 	skbVarEpairFenceLayout = "epair_fence_layout"
-	skbVarSkbCountRx       = "skb_count_rx"
 	skbVarSkbCountTx       = "skb_count_tx"
 )
 
@@ -175,23 +169,18 @@ type skbSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type skbProgramSpecs struct {
-	CountAb *ebpf.ProgramSpec `ebpf:"count_ab"`
-	CountBa *ebpf.ProgramSpec `ebpf:"count_ba"`
 	CrossAb *ebpf.ProgramSpec `ebpf:"cross_ab"`
 	CrossBa *ebpf.ProgramSpec `ebpf:"cross_ba"`
 	EnterAb *ebpf.ProgramSpec `ebpf:"enter_ab"`
 	EnterBa *ebpf.ProgramSpec `ebpf:"enter_ba"`
 	HoldAb  *ebpf.ProgramSpec `ebpf:"hold_ab"`
 	HoldBa  *ebpf.ProgramSpec `ebpf:"hold_ba"`
-	Idle    *ebpf.ProgramSpec `ebpf:"idle"`
 	LeaveAb *ebpf.ProgramSpec `ebpf:"leave_ab"`
 	LeaveBa *ebpf.ProgramSpec `ebpf:"leave_ba"`
 	PullAb  *ebpf.ProgramSpec `ebpf:"pull_ab"`
 	PullBa  *ebpf.ProgramSpec `ebpf:"pull_ba"`
 	PushAb  *ebpf.ProgramSpec `ebpf:"push_ab"`
 	PushBa  *ebpf.ProgramSpec `ebpf:"push_ba"`
-	TallyAb *ebpf.ProgramSpec `ebpf:"tally_ab"`
-	TallyBa *ebpf.ProgramSpec `ebpf:"tally_ba"`
 }
 
 // skbMapSpecs contains maps before they are loaded into the kernel.
@@ -214,7 +203,6 @@ type skbMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type skbVariableSpecs struct {
 	EpairFenceLayout *ebpf.VariableSpec `ebpf:"epair_fence_layout"`
-	SkbCountRx       *ebpf.VariableSpec `ebpf:"skb_count_rx"`
 	SkbCountTx       *ebpf.VariableSpec `ebpf:"skb_count_tx"`
 }
 
@@ -268,7 +256,6 @@ func (m *skbMaps) Close() error {
 // It can be passed to loadSkbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type skbVariables struct {
 	EpairFenceLayout *ebpf.Variable `ebpf:"epair_fence_layout"`
-	SkbCountRx       *ebpf.Variable `ebpf:"skb_count_rx"`
 	SkbCountTx       *ebpf.Variable `ebpf:"skb_count_tx"`
 }
 
@@ -276,44 +263,34 @@ type skbVariables struct {
 //
 // It can be passed to loadSkbObjects or ebpf.CollectionSpec.LoadAndAssign.
 type skbPrograms struct {
-	CountAb *ebpf.Program `ebpf:"count_ab"`
-	CountBa *ebpf.Program `ebpf:"count_ba"`
 	CrossAb *ebpf.Program `ebpf:"cross_ab"`
 	CrossBa *ebpf.Program `ebpf:"cross_ba"`
 	EnterAb *ebpf.Program `ebpf:"enter_ab"`
 	EnterBa *ebpf.Program `ebpf:"enter_ba"`
 	HoldAb  *ebpf.Program `ebpf:"hold_ab"`
 	HoldBa  *ebpf.Program `ebpf:"hold_ba"`
-	Idle    *ebpf.Program `ebpf:"idle"`
 	LeaveAb *ebpf.Program `ebpf:"leave_ab"`
 	LeaveBa *ebpf.Program `ebpf:"leave_ba"`
 	PullAb  *ebpf.Program `ebpf:"pull_ab"`
 	PullBa  *ebpf.Program `ebpf:"pull_ba"`
 	PushAb  *ebpf.Program `ebpf:"push_ab"`
 	PushBa  *ebpf.Program `ebpf:"push_ba"`
-	TallyAb *ebpf.Program `ebpf:"tally_ab"`
-	TallyBa *ebpf.Program `ebpf:"tally_ba"`
 }
 
 func (p *skbPrograms) Close() error {
 	return _SkbClose(
-		p.CountAb,
-		p.CountBa,
 		p.CrossAb,
 		p.CrossBa,
 		p.EnterAb,
 		p.EnterBa,
 		p.HoldAb,
 		p.HoldBa,
-		p.Idle,
 		p.LeaveAb,
 		p.LeaveBa,
 		p.PullAb,
 		p.PullBa,
 		p.PushAb,
 		p.PushBa,
-		p.TallyAb,
-		p.TallyBa,
 	)
 }
 

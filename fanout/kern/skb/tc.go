@@ -89,10 +89,10 @@ func tcHooks(from, to kern.End, way string) []*hook {
 		cross.pool, cross.takesMark = "pull"+way, true
 	}
 	if !isDev(from) {
-		hooks = append(hooks, egress(from.Inner, "idle", "enter"+way, "hold"+way))
+		hooks = append(hooks, egress(from.Inner, "enter"+way, "hold"+way))
 	}
 	if !isDev(to) {
-		hooks = append(hooks, ingress(to.Inner, "idle", "leave"+way, true))
+		hooks = append(hooks, ingress(to.Inner, "", "leave"+way, true))
 	}
 	return hooks
 }
