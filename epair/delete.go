@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/vishvananda/netlink"
 )
 
 // deleters bounds the goroutines that delete taps: each waits in the kernel, in a thread.
@@ -65,6 +67,10 @@ func (e *Env) deleteVeths(pairs []*Pair) error {
 			if end.cfg.Kind != Veth || end.portIndex == 0 {
 				continue
 			}
+			if end.outerNS != e.private {
+				errs = append(errs, end.deleteOuter())
+				continue
+			}
 			found = true
 			err := e.out.LinkSetGroup(at(end.portIndex), int(group))
 			if err != nil && !missing(err) {
@@ -78,6 +84,25 @@ func (e *Env) deleteVeths(pairs []*Pair) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// deleteOuter deletes a veth whose outer side is in a namespace that isn't ours, where others may have a link of
+// that number by now.
+func (e *End) deleteOuter() error {
+	err := e.outside(func(h *netlink.Handle) error {
+		l, err := h.LinkByIndex(e.portIndex)
+		if missing(err) || err == nil && l.Attrs().Alias != "" && l.Attrs().Alias != e.tag() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return delLink(h, e.portIndex)
+	})
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", e.label(), denied(err))
+	}
+	return nil
 }
 
 // deleteTAPs deletes all taps, some at a time.

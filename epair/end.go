@@ -37,6 +37,7 @@ type End struct {
 	innerIndex int       // of the device in the end's namespace
 	direct     bool      // of a direct pair
 	nsid       int       // direct: the private namespace's id of the end's
+	outerNS    *netns.NS // veth: where its outer side is: the private namespace, or a dev's that tc stitches it with
 	devNS      *netns.NS // dev: its namespace, which stays open until Delete
 	nsPath     string    // dev: where it was opened
 
@@ -53,6 +54,7 @@ type End struct {
 
 func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
 	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, direct: c.Datapath == "direct"}
+	e.outerNS = env.private
 	e.rings = c.Port == "xdp"
 	e.fanned = c.Mode == "pool" && !e.rings
 	e.state.Store(int32(Down)) // until the monitor knows better
@@ -113,7 +115,7 @@ func (e *End) portSpace() *netns.NS {
 	case e.direct:
 		return nil
 	case e.cfg.Kind == Veth:
-		return e.env.private
+		return e.outerNS
 	case e.cfg.Kind == Dev:
 		return e.devNS
 	}
@@ -149,6 +151,19 @@ func (e *End) inside(fn func(*netns.NS, *netlink.Handle) error) error {
 		return err
 	}
 	return fn(ns, h)
+}
+
+// outside runs fn with the namespace of a veth's outer side.
+func (e *End) outside(fn func(*netlink.Handle) error) error {
+	if e.outerNS == e.env.private {
+		return fn(e.env.out)
+	}
+	h, err := open(e.outerNS)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return fn(h)
 }
 
 // space opens what should be the end's namespace: the name may have been given to another.
@@ -221,7 +236,10 @@ func (e *End) Stats() (Stats, error) {
 	var l netlink.Link
 	var err error
 	if e.cfg.Kind == Veth && !e.direct {
-		l, err = e.env.out.LinkByIndex(e.portIndex)
+		err = e.outside(func(h *netlink.Handle) (err error) {
+			l, err = h.LinkByIndex(e.portIndex)
+			return err
+		})
 	} else {
 		err = e.inside(func(_ *netns.NS, h *netlink.Handle) (err error) {
 			l, err = h.LinkByIndex(e.innerIndex)

@@ -107,9 +107,12 @@ func (p *Pair) createEnds() error {
 		}
 		return nil
 	}
-	for _, e := range p.ends() {
+	for i, e := range p.ends() {
 		if e.cfg.Kind == Dev {
 			continue
+		}
+		if far := p.ends()[1-i]; p.cfg.Datapath == "tc" && far.cfg.Kind == Dev {
+			e.outerNS = far.devNS
 		}
 		if err := e.create(p); err != nil {
 			return fmt.Errorf("create %s: %w", e.label(), denied(err))

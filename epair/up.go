@@ -101,20 +101,24 @@ func (e *End) awaitCarrier(_ *netns.NS, h *netlink.Handle) error {
 }
 
 func (e *End) bothRun(inner *netlink.Handle) (bool, error) {
-	sides := map[int]*netlink.Handle{e.innerIndex: inner}
-	if e.cfg.Kind == Veth && !e.direct {
-		sides[e.portIndex] = e.env.out
+	all, err := runs(inner, e.innerIndex)
+	if err != nil || !all || e.cfg.Kind != Veth || e.direct {
+		return all, err
 	}
-	all := true
-	for index, h := range sides {
-		l, err := h.LinkByIndex(index)
-		if missing(err) {
-			return false, errNoLink
-		}
-		if err != nil {
-			return false, err
-		}
-		all = all && running(l.Attrs())
+	err = e.outside(func(h *netlink.Handle) (err error) {
+		all, err = runs(h, e.portIndex)
+		return err
+	})
+	return all, err
+}
+
+func runs(h *netlink.Handle, index int) (bool, error) {
+	l, err := h.LinkByIndex(index)
+	if missing(err) {
+		return false, errNoLink
 	}
-	return all, nil
+	if err != nil {
+		return false, err
+	}
+	return running(l.Attrs()), nil
 }

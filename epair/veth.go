@@ -3,6 +3,8 @@ package epair
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -13,17 +15,24 @@ import (
 //
 //	end's namespace              private namespace
 //	Name, tagged, down  ───────  eUUIDv1, tagged, up, ARP off
+//
+// When tc is to stitch it with a dev end, the outer side is in that one's namespace instead: tc can't hand
+// frames over to another.
 func (e *End) createVeth() error {
 	h, err := open(e.ns)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
+	return e.outside(func(out *netlink.Handle) error { return e.addVeth(h, out) })
+}
+
+func (e *End) addVeth(h, out *netlink.Handle) error {
 	if err := e.env.step("add veth"); err != nil {
 		return err
 	}
 	v := e.vethRequest()
-	err = e.env.out.LinkAdd(v)
+	err := out.LinkAdd(v)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
 	}
@@ -36,13 +45,13 @@ func (e *End) createVeth() error {
 		return fmt.Errorf("look up inner side: %w", err)
 	}
 	e.innerIndex = inner.Attrs().Index
-	if err := e.checkQueues(inner.Attrs()); err != nil {
+	if err := e.checkQueues(out, inner.Attrs()); err != nil {
 		return err
 	}
 	if err := e.env.step("tag veth"); err != nil {
 		return err
 	}
-	if err := errors.Join(h.LinkSetAlias(at(e.innerIndex), e.tag()), e.env.out.LinkSetAlias(at(e.portIndex), e.tag())); err != nil {
+	if err := errors.Join(h.LinkSetAlias(at(e.innerIndex), e.tag()), out.LinkSetAlias(at(e.portIndex), e.tag())); err != nil {
 		return fmt.Errorf("tag it: %w", err)
 	}
 	if err := e.takeName(h); err != nil {
@@ -51,10 +60,28 @@ func (e *End) createVeth() error {
 	if err := e.env.step("set outer side up"); err != nil {
 		return err
 	}
-	if err := errors.Join(e.env.out.LinkSetARPOff(at(e.portIndex)), e.env.out.LinkSetUp(at(e.portIndex))); err != nil {
+	if err := e.silence(v.Name); err != nil {
+		return err
+	}
+	if err := errors.Join(out.LinkSetARPOff(at(e.portIndex)), out.LinkSetUp(at(e.portIndex))); err != nil {
 		return fmt.Errorf("set outer side up: %w", err)
 	}
 	return nil
+}
+
+// silence keeps the stack of a namespace that isn't ours from speaking IPv6 by an outer side there: neighbours and
+// routers would be asked for as soon as it's up.
+func (e *End) silence(name string) error {
+	if e.outerNS == e.env.private {
+		return nil
+	}
+	return e.outerNS.Do(func() error {
+		err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 has no such file
+			return fmt.Errorf("turn IPv6 off on the outer side: %w (needs a writable /proc/sys)", err)
+		}
+		return nil
+	})
 }
 
 // outerBase is where the indexes of outer sides begin. Inner sides have small ones, so that the two of a
@@ -87,16 +114,16 @@ func (e *End) vethRequest() *netlink.Veth {
 
 // checkQueues makes sure that both sides have as many queues as asked for: frames
 // sent to a queue that isn't there vanish without an error.
-func (e *End) checkQueues(inner *netlink.LinkAttrs) error {
-	outer, err := e.env.out.LinkByIndex(e.portIndex)
+func (e *End) checkQueues(out *netlink.Handle, inner *netlink.LinkAttrs) error {
+	outer, err := out.LinkByIndex(e.portIndex)
 	if err != nil {
 		return fmt.Errorf("look up outer side: %w", err)
 	}
-	in, out := e.inQueues(), e.env.queues
+	away, home := e.inQueues(), e.env.queues
 	for _, x := range []struct {
 		*netlink.LinkAttrs
 		rx, tx int
-	}{{inner, out, in}, {outer.Attrs(), in, out}} {
+	}{{inner, home, away}, {outer.Attrs(), away, home}} {
 		if x.NumRxQueues != x.rx || x.NumTxQueues != x.tx {
 			return fmt.Errorf("%s has %d receive and %d transmit queues, not %d and %d (use fewer workers)", x.Name, x.NumRxQueues, x.NumTxQueues, x.rx, x.tx)
 		}
