@@ -85,7 +85,7 @@ func napi(ns, _ int) error {
 // How the load is measured by itself. What disturbs it makes it dearer, so the least of some tries is right.
 const (
 	calibrations    = 3
-	calibrationTime = time.Second // ticks of 10 ms are a percent of it
+	calibrationTime = time.Second // at most: ticks of 10 ms are a percent of it
 	idleRate        = 100         // next to nothing
 )
 
@@ -124,7 +124,8 @@ func (r *run) calibrateMode(ctx context.Context, top *topo.Topo, m load.Mode) (e
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	t.CPUs = r.Place.Load
-	idle, err := t.Pace(calibrationTime)(ctx, idleRate*float64(len(t.CPUs)))
+	d := min(calibrationTime, r.Time)
+	idle, err := t.Pace(d)(ctx, idleRate*float64(len(t.CPUs)))
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (r *run) calibrateMode(ctx context.Context, top *topo.Topo, m load.Mode) (e
 	}
 	spin := float64(idle.CPU) / float64(idle.Spins)
 	for _, rate := range r.rates() {
-		c, err := cheapest(ctx, t, rate, spin)
+		c, err := cheapest(ctx, t, rate, spin, d)
 		if err != nil {
 			return err
 		}
@@ -156,10 +157,10 @@ func (r *run) rates() []float64 {
 	return list
 }
 
-func cheapest(ctx context.Context, t *bench.Trial, rate, spin float64) (best bench.LoadCost, err error) {
+func cheapest(ctx context.Context, t *bench.Trial, rate, spin float64, d time.Duration) (best bench.LoadCost, err error) {
 	best = bench.LoadCost{Rate: rate, PerSpin: spin}
 	for i := range calibrations {
-		x, err := t.Pace(calibrationTime)(ctx, rate)
+		x, err := t.Pace(d)(ctx, rate)
 		if err != nil {
 			return best, err
 		}

@@ -60,7 +60,7 @@ func (g Group) section() (s section, err error) {
 	table := g.Table()
 	s = section{Title: g.Title, Head: table[0], Lines: table[1:]}
 	draw := []func() (*Plot, error){g.latencies}
-	if g.Rows[0].Rate == 0 { // paced rows all deliver what they are offered
+	if g.Rows[0].Rate == 0 && g.Rows[0].Switch == nil { // paced rows all deliver what they are offered
 		draw = append(draw, g.bars)
 	}
 	for _, r := range g.Rows {

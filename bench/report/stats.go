@@ -35,10 +35,13 @@ func (s Spread) Width() float64 {
 	return (s.Max - s.Min) / math.Abs(s.Median)
 }
 
-// Differs says whether two spreads show a difference: each has more than one
-// value, and they don't overlap.
+// enough is how many values a spread must have to show anything: two pairs of values from the same
+// distribution don't overlap in a third of the cases, two triples in a tenth.
+const enough = 3
+
+// Differs says whether two spreads show a difference: they have enough values and don't overlap.
 func (s Spread) Differs(o Spread) bool {
-	return s.N > 1 && o.N > 1 && (s.Min > o.Max || s.Max < o.Min)
+	return s.N >= enough && o.N >= enough && (s.Min > o.Max || s.Max < o.Min)
 }
 
 // wide is the width from which a row is noisy.
@@ -208,7 +211,7 @@ func CurveOf(h *hdrhistogram.Histogram) (c []CurvePoint) {
 		return nil
 	}
 	for _, p := range curve {
-		if float64(h.TotalCount())*(100-p) < 100 {
+		if float64(h.TotalCount())*(100-p) < 99.99 { // 100, but for rounding
 			break // not one frame lies beyond
 		}
 		c = append(c, CurvePoint{p, float64(h.ValueAtQuantile(p)) / 1e3})

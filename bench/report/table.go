@@ -19,12 +19,16 @@ func (f *File) Text(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, g.Title)
-		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		var text strings.Builder
+		tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 		for _, line := range g.Table() {
 			fmt.Fprintln(tw, "  "+strings.Join(line, "\t"))
 		}
 		if err := tw.Flush(); err != nil {
 			return err
+		}
+		for line := range strings.Lines(text.String()) {
+			fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 		}
 	}
 	fmt.Fprintln(w)
@@ -253,8 +257,8 @@ func (f *File) Notes() (notes []string) {
 	if s.Rounds > 0 {
 		notes = append(notes, fmt.Sprintf("%d rounds of %g s, every cell once a round. Medians; * is a baseline; ratios are of the same round.", s.Rounds, s.Seconds))
 	}
-	if s.Rounds == 1 {
-		notes = append(notes, "One round shows no spread, so no difference either.")
+	if s.Rounds > 0 && s.Rounds < enough {
+		notes = append(notes, fmt.Sprintf("Fewer than %d rounds show no difference.", enough))
 	}
 	notes = append(notes, fmt.Sprintf("CPUs: %s generate, %s forward, the time of %s counts.", s.CPUs.Load, s.CPUs.Forward, s.CPUs.Used))
 	for _, way := range slices.Sorted(maps.Keys(s.LoadLimit)) {
