@@ -87,11 +87,14 @@ func (e *Env) deleteVeths(pairs []*Pair) error {
 }
 
 // deleteOuter deletes a veth whose outer side is in a namespace that isn't ours, where others may have a link of
-// that number by now.
+// that number by now: it must have our tag, or none yet, and then it was never out of our hands.
 func (e *End) deleteOuter() error {
+	e.mu.Lock()
+	fresh := e.ns != nil
+	e.mu.Unlock()
 	err := e.outside(func(h *netlink.Handle) error {
 		l, err := h.LinkByIndex(e.portIndex)
-		if missing(err) || err == nil && l.Attrs().Alias != "" && l.Attrs().Alias != e.tag() {
+		if missing(err) || err == nil && l.Attrs().Alias != e.tag() && !(fresh && l.Attrs().Alias == "") {
 			return nil
 		}
 		if err != nil {
