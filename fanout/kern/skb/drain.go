@@ -1,9 +1,12 @@
 package skb
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -21,6 +24,8 @@ type drain struct {
 	lo   *mask
 	cpus []int // those that RPS may use
 	sock int
+
+	number uint64 // of the last marker
 }
 
 // newDrain makes the namespace. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
@@ -95,9 +100,6 @@ func (d *drain) openSocket() (err error) {
 	return os.NewSyscallError("connect", unix.Connect(d.sock, addr))
 }
 
-// patience is how long a CPU may take to come to the end of its backlog, in ms.
-const patience = 10_000
-
 // wait returns when every frame that a program let pass before is out of the backlog: a frame that
 // goes through n backlogs one after the other, if it's called with n.
 func (d *drain) wait(n int) error {
@@ -114,27 +116,44 @@ func (d *drain) wait(n int) error {
 	return nil
 }
 
+// pass returns when a marker has gone through a CPU's backlog. One that is full loses markers too.
 func (d *drain) pass(cpu int) error {
+	const (
+		again    = 5 // ms
+		patience = 20 * time.Second
+	)
 	if err := d.lo.set(formatMask([]int{cpu})); err != nil {
 		return err
 	}
-	var buf [1]byte
-	if _, err := unix.Write(d.sock, buf[:]); err != nil {
-		return os.NewSyscallError("write", err)
-	}
+	d.number++
+	marker := binary.NativeEndian.AppendUint64(nil, d.number)
 	p := []unix.PollFd{{Fd: int32(d.sock), Events: unix.POLLIN}}
-	n, err := unix.Poll(p, patience)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Poll(p, patience)
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		if _, err := unix.Write(d.sock, marker); err != nil {
+			return os.NewSyscallError("write", err)
+		}
+		if _, err := unix.Poll(p, again); err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("poll", err)
+		}
+		if d.came(marker) {
+			return nil
+		}
 	}
-	if err == nil && n == 0 {
-		err = unix.ETIMEDOUT
+	return fmt.Errorf("no marker passes in %v: %w", patience, os.ErrDeadlineExceeded)
+}
+
+// came says whether the marker is among those that have come. Others were late.
+func (d *drain) came(marker []byte) bool {
+	buf := make([]byte, len(marker))
+	for {
+		n, err := unix.Read(d.sock, buf)
+		if err != nil {
+			return false // EAGAIN
+		}
+		if bytes.Equal(buf[:n], marker) {
+			return true
+		}
 	}
-	if err != nil {
-		return os.NewSyscallError("poll", err)
-	}
-	_, err = unix.Read(d.sock, buf[:])
-	return os.NewSyscallError("read", err)
 }
 
 func (d *drain) close() error {

@@ -25,7 +25,8 @@ import (
 // A dev end is the outer side of a veth of which the crossing doesn't know more.
 type lab struct {
 	t      *testing.T
-	path   string // "direct", "tc", "tc-push", "tc-pull" or "tc-dev"
+	mid    *porttest.NS // of the outer sides; nil for direct
+	path   string       // "direct", "tc", "tc-push", "tc-pull" or "tc-dev"
 	a, b   host
 	cfg    kern.Config
 	policy *kern.Policy
@@ -102,6 +103,7 @@ func devices(t *testing.T, path string, mtu int) *lab {
 		return l
 	}
 	mid := porttest.NewNS(t)
+	l.mid = mid
 	for i, h := range []*host{&l.a, &l.b} {
 		v := porttest.NewVeth(t, mid, h.ns, []string{"x", "y"}[i], mtu, 1)
 		h.name = v.Inner
@@ -266,4 +268,14 @@ func (l *lab) balance(dir int, rx uint64) kern.Ledger {
 
 func show(l kern.Ledger) string {
 	return fmt.Sprintf("rx %d tx %d queued %d drops %v unsteered %d per cpu %v, imbalance %d", l.Rx, l.Tx, l.Queued, l.Drops, l.Unsteered, l.PerCPU, l.Imbalance())
+}
+
+// awaitOuter waits until the outer sides let frames through: the kernel does so a while after the carrier came.
+func (l *lab) awaitOuter() {
+	l.t.Helper()
+	if l.mid == nil {
+		return
+	}
+	porttest.WaitRunning(l.t, l.mid, l.cfg.A.Outer.Name)
+	porttest.WaitRunning(l.t, l.mid, l.cfg.B.Outer.Name)
 }

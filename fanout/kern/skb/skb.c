@@ -39,7 +39,6 @@ struct skb_target {
 enum skb_how {
 	SKB_REDIRECT, /* by bpf_redirect */
 	SKB_PEER,     /* by bpf_redirect_peer what is for mac: the inner end is up and in another namespace than the outer side */
-	SKB_DOWN,     /* the inner end is down */
 };
 
 struct {
@@ -117,10 +116,6 @@ static __always_inline int cross(struct __sk_buff *skb, __u32 dir, struct epair_
 
 	if (!t)
 		return TCX_DROP;
-	if (t->how == SKB_DOWN) {
-		epair_count_drop(n, EPAIR_DROP_PEER_DOWN);
-		return TCX_DROP;
-	}
 	if (may_peer && is_peers(skb, t)) {
 		n->peer++;
 		return bpf_redirect_peer(t->ifindex, 0);

@@ -156,8 +156,9 @@ func tcNotes(ends [2]kern.End) (notes []string) {
 //
 //	rx         what the program in the middle took, and what was lost before it
 //	tx         what the far inner end received; of an existing device what it was handed
-//	backlog    lost before the middle (sender's tx_dropped) and behind it (far outer side's)
-//	peer_down  found down by the program, or handed to the peer but not received: nothing else counts it
+//	backlog    lost before the middle (sender's tx_dropped) and behind it (far outer side's): the backlog is full, or
+//	           the other side down
+//	peer_down  handed to the peer but not received, just when it went down: nothing else counts it
 //	redirect   handed to the outer side, but neither sent nor dropped by it
 type tcMeter struct {
 	dev      bool  // the far end is an existing device

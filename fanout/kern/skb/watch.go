@@ -30,11 +30,8 @@ type watch struct {
 	ends [2]*targetEnd // that direction 0 and 1 go to
 }
 
-// enum skb_how; 0 is by bpf_redirect.
-const (
-	howPeer = 1
-	howDown = 2
-)
+// howPeer is SKB_PEER of enum skb_how; 0 is by bpf_redirect, which is right always.
+const howPeer = 1
 
 // targetEnd is an end that frames go to.
 type targetEnd struct {
@@ -112,16 +109,11 @@ func (w *watch) lookAt(e *targetEnd, t *skbSkbTarget) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) {
 		return nil // it goes, or moves: an event of its outer side follows
 	}
-	switch {
-	case err != nil:
-		return err
-	case l.RawFlags&unix.IFF_UP == 0:
-		t.How = howDown
-	case len(l.HardwareAddr) == len(t.Mac):
+	if err == nil && l.RawFlags&unix.IFF_UP != 0 && len(l.HardwareAddr) == len(t.Mac) {
 		copy(t.Mac[:], l.HardwareAddr)
 		t.How = howPeer
 	}
-	return nil
+	return err
 }
 
 // link asks for a link, of another namespace unless nsid is negative.
