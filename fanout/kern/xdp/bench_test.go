@@ -54,7 +54,7 @@ func passes(w *world) (undo func(), err error) {
 
 // deliver measures how many frames a second arrive behind end b, with one CPU sending as fast as it can.
 func (w *world) deliver(b *testing.B, mode load.Mode) float64 {
-	const d = 300 * time.Millisecond
+	const d = 200 * time.Millisecond
 	g, err := load.New(load.Config{NetNS: w.ns(0).FD(), Ifindex: w.veth[0].InnerIndex, CPUs: w.cpus[:1], Flows: flows, Size: 60})
 	if err != nil {
 		b.Fatal(err)
@@ -88,8 +88,8 @@ func BenchmarkAgainstBareRedirect(b *testing.B) {
 	}{{"skb", load.Skb}, {"xdp", load.Frame}} {
 		b.Run(s.name, func(b *testing.B) {
 			var all [4][]float64
+			w := newWorld(b, 1500, 2)
 			for b.Loop() {
-				w := newWorld(b, 1500, 2)
 				for i := range all {
 					all[i] = append(all[i], oneRound(b, w, s.mode, i))
 				}

@@ -160,7 +160,7 @@ func (x *crossing) set(name string, v any) error {
 }
 
 // Threads returns the threads of the outer devices' NAPIs. A device that was down has other NAPIs than
-// before: they get threads here.
+// before: they get threads here. It waits for a change of mode to end.
 func (x *crossing) Threads() []kern.Thread {
 	x.turn.Lock()
 	defer x.turn.Unlock()
@@ -189,7 +189,7 @@ func (x *crossing) isClosed() bool {
 }
 
 // Moving counts buckets in mode pool; there is nothing to move in others. Buckets that lost their last frame it helps
-// on, which may take some 50 ms.
+// on, which may take some 50 ms. It waits for a change of mode to end.
 func (x *crossing) Moving() (int, error) {
 	x.turn.Lock()
 	defer x.turn.Unlock()
