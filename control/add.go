@@ -2,11 +2,10 @@ package control
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
-	"github.com/epair-net/epair/fanout/kern"
 )
 
 // pair is one pair of the daemon: its ends, and what carries its frames.
@@ -17,43 +16,76 @@ type pair struct {
 	carrier carrier // nil until there is one
 }
 
-// add creates a pair and forwards it. All or nothing.
+// add creates a pair and forwards it. All or nothing. Of the datapaths among which auto
+// chooses it is the first that can carry these ends here; why the others can't is told.
 func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
-	cfg, why, err := choose(cfg)
-	if err != nil {
-		return nil, err
-	}
-	p := &pair{cfg: cfg, why: why}
-	if err := d.build(p); err != nil {
-		err = errors.Join(err, d.detach(p))
-		if p.ends != nil {
-			err = errors.Join(err, p.ends.Delete())
+	var why []string
+	for _, c := range choices(&cfg) {
+		cfg.Datapath = c.datapath
+		if err := refuse(&cfg); err != nil {
+			return nil, err
 		}
-		return nil, err
+		p := &pair{cfg: cfg, why: append(slices.Clone(why), "datapath "+c.datapath+": "+c.why, "mode "+cfg.Mode+": "+modeMeans(&cfg))}
+		err := d.build(p)
+		if err == nil {
+			return p, nil
+		}
+		err = errors.Join(err, d.discard(p))
+		var no *notCarried
+		if !c.optional || !errors.As(err, &no) {
+			return nil, err
+		}
+		why = append(why, "not "+c.datapath+": "+oneLine(no))
 	}
-	return p, nil
+	panic("unreachable: the last choice isn't optional")
+}
+
+// notCarried says that a datapath can't carry a pair whose ends exist.
+type notCarried struct{ error }
+
+func (e *notCarried) Unwrap() error { return e.error }
+
+// discard removes what build made of p.
+func (d *Daemon) discard(p *pair) error {
+	err := d.detach(p)
+	if p.ends != nil {
+		err = errors.Join(err, p.ends.Delete())
+	}
+	return err
 }
 
 // build makes what p is; what there is of it after an error is the caller's to undo.
 //
-// The carrier comes before the inner ends go up, so that no frame passes uncounted.
+// The carrier comes before the inner ends go up, so that no frame passes uncounted. An interface
+// that is down has no NAPI, though, so threads for those of a direct pair come after.
 func (d *Daemon) build(p *pair) (err error) {
 	if p.ends, err = epair.Create(p.cfg, d.env); err != nil {
 		return err
 	}
 	p.why = append(p.why, p.ends.Warnings()...)
-	if p.carrier, err = d.carry(p); err != nil {
+	mode := p.cfg.Mode
+	late := p.cfg.Datapath == "direct" && mode == "poller"
+	if late {
+		mode = "inline"
+	}
+	if p.carrier, err = d.carry(p, mode); err != nil {
+		return &notCarried{err}
+	}
+	if err := p.ends.Up(); err != nil || !late {
 		return err
 	}
-	return p.ends.Up()
+	if _, err = p.carrier.setMode(p.cfg.Mode); err != nil {
+		return &notCarried{err}
+	}
+	return nil
 }
 
 // carry makes the carrier of p's datapath.
-func (d *Daemon) carry(p *pair) (carrier, error) {
+func (d *Daemon) carry(p *pair, mode string) (carrier, error) {
 	if p.cfg.Datapath == "user" {
 		return d.carryUser(p)
 	}
-	return d.carryKernel(p)
+	return d.carryKernel(p, mode)
 }
 
 // detach stops forwarding p and closes what carried it.
@@ -70,60 +102,4 @@ func (d *Daemon) pollerRule(cfg epair.PairConfig) fanout.PollerRule {
 		c = *cfg.Poller
 	}
 	return fanout.PollerRule{Spin: c.Spin, Yield: c.Yield, Idle: c.Idle}
-}
-
-// choose resolves what the configuration left open, and refuses what can't be had.
-// why names each choice.
-func choose(cfg epair.PairConfig) (epair.PairConfig, []string, error) {
-	why := "as configured"
-	if cfg.Datapath == "auto" {
-		cfg.Datapath, why = automatic(&cfg)
-	}
-	whys := []string{"datapath " + cfg.Datapath + ": " + why, "mode " + cfg.Mode + ": " + modeMeans(&cfg)}
-	if cfg.Datapath != "user" {
-		for _, e := range []epair.EndConfig{cfg.A, cfg.B} {
-			if e.Kind == epair.TAP {
-				return cfg, nil, fmt.Errorf("add pair %s: datapath %s: %w: only a process can take the frames of %s (use datapath user)",
-					cfg.Name, cfg.Datapath, kern.ErrRefused, e)
-			}
-		}
-		return cfg, whys, nil
-	}
-	if cfg.Port == "xdp" {
-		for _, e := range []epair.EndConfig{cfg.A, cfg.B} {
-			if e.Kind == epair.Dev {
-				return cfg, nil, fmt.Errorf("add pair %s: port xdp on %s: AF_XDP can't carry unfinished checksums, and what sends to this interface isn't epair's to set (use port packet)",
-					cfg.Name, e)
-			}
-		}
-	}
-	return cfg, whys, nil
-}
-
-// automatic chooses the datapath, and says why.
-func automatic(cfg *epair.PairConfig) (datapath, why string) {
-	a, b := cfg.A.Kind, cfg.B.Kind
-	switch {
-	case a == epair.TAP || b == epair.TAP:
-		return "user", "chosen by auto, as only a process can take the frames of a tap"
-	case cfg.Port == "xdp":
-		return "user", "chosen by auto, as port xdp is a port of it"
-	}
-	return "user", "chosen by auto"
-}
-
-func modeMeans(cfg *epair.PairConfig) string {
-	switch {
-	case cfg.Datapath == "user" && cfg.Mode == "inline":
-		return "one worker of the pool serves the pair, without flow hash"
-	case cfg.Datapath == "user" && cfg.Mode == "poller":
-		return "a thread of the pair's own polls, and sleeps when it is idle"
-	case cfg.Datapath == "user":
-		return "the flow hash picks the worker of each frame"
-	case cfg.Mode == "inline":
-		return "the CPU that sends or receives a frame carries it"
-	case cfg.Mode == "poller":
-		return "threads of the kernel poll (threaded NAPI)"
-	}
-	return "the flow hash picks the CPU of each frame"
 }

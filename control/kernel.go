@@ -65,12 +65,12 @@ type kernelCarrier struct {
 }
 
 // carryKernel makes the crossing of p's datapath. All or nothing.
-func (d *Daemon) carryKernel(p *pair) (_ carrier, err error) {
+func (d *Daemon) carryKernel(p *pair, mode string) (_ carrier, err error) {
 	policy, err := d.kernel.open(d.steer, d.cpus)
 	if err != nil {
 		return nil, fmt.Errorf("add pair %s: %w", p.cfg.Name, err)
 	}
-	c := kern.Config{Name: p.cfg.Name, Mode: kern.Mode(p.cfg.Mode), Policy: policy}
+	c := kern.Config{Name: p.cfg.Name, Mode: kern.Mode(mode), Policy: policy}
 	for _, x := range []struct {
 		*epair.End
 		to *kern.End
@@ -172,3 +172,7 @@ func answerCrossing(l *kern.Ledger) Direction {
 	d.PerCPU = l.PerCPU
 	return d
 }
+
+// ErrRefused says that the kernel, these privileges or a pair's ends can't have a cell. The
+// error that wraps it names the reason and what to do.
+var ErrRefused = kern.ErrRefused

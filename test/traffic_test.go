@@ -64,7 +64,8 @@ func cells() []cell {
 		all = append(all,
 			cell{epair.Veth, epair.Veth, "packet", mode}, cell{epair.Veth, epair.Veth, "af_xdp", mode},
 			cell{epair.TAP, epair.TAP, "packet", mode}, cell{epair.Veth, epair.TAP, "packet", mode},
-			cell{epair.Veth, epair.Veth, "xdp", mode}, cell{epair.Veth, epair.Veth, "tc", mode})
+			cell{epair.Veth, epair.Veth, "direct", mode}, cell{epair.Veth, epair.Veth, "tc", mode},
+			cell{epair.Veth, epair.Veth, "xdp", mode})
 	}
 	return all
 }
