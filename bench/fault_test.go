@@ -43,14 +43,14 @@ func exact(t *testing.T, mode load.Mode, cfg fake.Config) {
 		if lost := l.Dropped + l.Overflow + l.Missed + noise; r.Lost != lost {
 			t.Fatalf("lost %d, forwarder and veths lost %d (%+v)", r.Lost, lost, l)
 		}
-		if noise+l.Missed+l.Overflow != 0 || r.Invalid != "" {
+		if noise+l.Missed+l.Overflow != 0 || r.Offered != 4000 {
 			continue
 		}
 		planned := uint64(0)
 		if cfg.DropEvery > 0 {
 			planned = r.Offered / uint64(cfg.DropEvery)
 		}
-		if r.Offered != 4000 || r.Lost != planned || r.Duplicated != l.Repeated || r.Reordered != l.Swapped || r.Delivered != r.Offered-planned {
+		if r.Lost != planned || r.Duplicated != l.Repeated || r.Reordered != l.Swapped || r.Delivered != r.Offered-planned {
 			t.Errorf("got %+v, forwarder says %+v, %d losses planned", r, l, planned)
 		}
 		if cfg.SwapEvery > 0 && r.Reordered == 0 || cfg.RepeatEvery > 0 && r.Duplicated == 0 {
@@ -65,22 +65,30 @@ func exact(t *testing.T, mode load.Mode, cfg fake.Config) {
 func TestCapacityIsTheRate(t *testing.T) {
 	modes(t, func(t *testing.T, mode load.Mode) {
 		for _, queue := range []int{64, 1 << 15} {
-			f := newFaulty(t, mode, fake.Config{Capacity: 8000, Queue: queue})
-			tr := newTrial(t, f, load.Config{Mode: mode, Rate: 16_000})
-			tr.Quiet = patient
-			r := run(t, tr, 400*time.Millisecond)
-			l := f.ledgerNow(t)
-			own := float64(l.Sent) / l.Last.Sub(l.First).Seconds()
-			within(t, "delivered rate", r.PPS, own, 0.01)
-			if r.Invalid != "" {
-				continue // offered less, so what it lost says nothing
-			}
-			if deep := queue > 1<<14; deep != (r.Lost == 0) && f.kernelLoss(t)+l.Missed == 0 {
-				t.Errorf("queue of %d lost %d", queue, r.Lost)
-			}
-			t.Logf("capacity 8000, forwarder %.0f, measured %.0f frames a second", own, r.PPS)
+			capacity(t, mode, queue)
 		}
 	})
+}
+
+func capacity(t *testing.T, mode load.Mode, queue int) {
+	for range attempts {
+		f := newFaulty(t, mode, fake.Config{Capacity: 8000, Queue: queue})
+		tr := newTrial(t, f, load.Config{Mode: mode, Rate: 16_000})
+		tr.Quiet = patient
+		r := run(t, tr, 400*time.Millisecond)
+		l, noise := f.ledgerNow(t), f.kernelLoss(t)
+		if r.Delivered != l.Sent || noise+l.Missed != 0 {
+			continue // it stood still for longer than was waited for, or the machine lost frames
+		}
+		own := float64(l.Sent) / l.Last.Sub(l.First).Seconds()
+		within(t, "delivered rate", r.PPS, own, 0.01)
+		if deep := queue > 1<<14; r.Invalid == "" && deep != (r.Lost == 0) {
+			t.Errorf("queue of %d lost %d", queue, r.Lost)
+		}
+		t.Logf("capacity 8000, forwarder %.0f, measured %.0f frames a second", own, r.PPS)
+		return
+	}
+	t.Fatalf("the machine was too busy in %d attempts", attempts)
 }
 
 func TestDelayIsTheLatency(t *testing.T) {

@@ -42,14 +42,16 @@ func TestBareVethLosesNothing(t *testing.T) {
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				c.cfg.Mode, c.cfg.Rate, c.cfg.CPUs = mode, 48_000, someCPUs(t, c.n)
-				r := valid(t, newTrial(t, bare(t), c.cfg), 100*time.Millisecond)
+				r := complete(t, newTrial(t, bare(t), c.cfg), 100*time.Millisecond, 4800)
 				if r.Offered != 4800 || r.Delivered != r.Offered || r.Lost+r.Reordered+r.Duplicated != 0 {
 					t.Errorf("got %+v, want 4800 frames offered and delivered", r)
 				}
 				within(t, "bytes", float64(r.Bytes), c.mean*4800, 1e-2)
-				// The last frame may be late, when the machine is busy.
+				// Frames may be late, when the machine is busy.
 				late := float64(r.Latency.Max()) / 1e9 / r.Seconds
-				within(t, "rate", r.PPS, 48_000, 0.01+late)
+				if r.PPS > 48_000*1.01 || r.PPS < 48_000*0.99/(1+late) {
+					t.Errorf("rate: %g, want 48000 within 1 %% and %g", r.PPS, 1+late)
+				}
 				within(t, "intended rate", r.IntendedPPS, 48_000, 1e-6)
 				within(t, "bit rate", r.Gbps, r.PPS*c.mean*8/1e9, 1e-3)
 			})
@@ -64,7 +66,7 @@ func TestWaysShareTheFlows(t *testing.T) {
 		need(t, err)
 		closeAtEnd(t, w)
 		// 12 flows, in turn: with two generators each begins in the middle.
-		r := valid(t, newTrial(t, w, load.Config{Mode: mode, Rate: 12_000, Flows: 12, CPUs: someCPUs(t, 2)}), 100*time.Millisecond)
+		r := complete(t, newTrial(t, w, load.Config{Mode: mode, Rate: 12_000, Flows: 12, CPUs: someCPUs(t, 2)}), 100*time.Millisecond, 1200)
 		if r.Offered != 1200 || r.Delivered != 1200 || r.Lost+r.Reordered+r.Duplicated != 0 {
 			t.Fatalf("got %+v", r)
 		}
@@ -110,14 +112,22 @@ func TestShortLoadIsInvalid(t *testing.T) {
 func TestLateFramesAreNotOfTheNextTrial(t *testing.T) {
 	f := newFaulty(t, load.Skb, fake.Config{})
 	tr := newTrial(t, f, load.Config{Mode: load.Skb, Rate: 10_000})
-	f.Stop(400 * time.Millisecond)
-	if r := run(t, tr, 100*time.Millisecond); r.Delivered != 0 || r.Lost != 1000 {
+	f.Stop(time.Hour)
+	if r := complete(t, tr, 100*time.Millisecond, 1000); r.Delivered != 0 || r.Lost != 1000 {
 		t.Fatalf("stopped forwarder delivered: %+v", r)
 	}
-	tr.Quiet = 500 * time.Millisecond
-	if r := run(t, tr, 100*time.Millisecond); r.Offered != 1000 || r.Delivered+f.kernelLoss(t) != 1000 || r.Reordered+r.Duplicated != 0 {
-		t.Errorf("next trial: %+v", r)
+	tr.Quiet = patient
+	tr.Gen.OnStart = func() { f.Stop(0) }
+	for range attempts {
+		r := run(t, tr, 100*time.Millisecond)
+		if r.Reordered+r.Duplicated != 0 || r.Delivered > r.Offered {
+			t.Fatalf("next trial: %+v", r)
+		}
+		if r.Delivered == 1000 {
+			return
+		}
 	}
+	t.Error("no trial behind a stop was complete")
 }
 
 func TestTrialEndsWithItsContext(t *testing.T) {
@@ -161,7 +171,7 @@ func TestTrialsFollowEachOther(t *testing.T) {
 		tp := bare(t)
 		for range 2 {
 			tr := newTrial(t, tp, load.Config{Mode: mode, Rate: 10_000})
-			if r := valid(t, tr, 50*time.Millisecond); r.Delivered != 500 {
+			if r := complete(t, tr, 50*time.Millisecond, 500); r.Delivered != 500 {
 				t.Errorf("%+v", r)
 			}
 			if err := errors.Join(tr.Close(), tr.Close()); err != nil {
