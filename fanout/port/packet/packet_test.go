@@ -100,7 +100,6 @@ func TestPort(t *testing.T) {
 		{"mtu 1500", 1500, 128, SenderConfig{}},
 		{"mtu 9000", 9000, 128, SenderConfig{}},
 		{"mtu 9000 in slots", 9000, 128, SenderConfig{Slots: 32, SlotLen: 16384}},
-		{"qdisc", 1500, 128, SenderConfig{Qdisc: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			open := func(t *testing.T) *porttest.Rig {

@@ -67,12 +67,12 @@ func halves(t testing.TB, e *End, n int, w port.Worker) (rxs []*Rx) {
 	return rxs
 }
 
-// TestSpreadPort: each half is a port like any other.
+// TestSpreadPort: each half is a port like any other, and behind it a queueing discipline changes nothing.
 func TestSpreadPort(t *testing.T) {
 	const mtu, slots = 1500, 256
 	open := func(t *testing.T) *porttest.Rig {
 		w := newWorld(t, mtu, 16)
-		s := w.sender(t)
+		s := w.senderOf(t, SenderConfig{Qdisc: true})
 		r := &porttest.Rig{A: w.end(t, s, w.a, slots), B: w.end(t, s, w.b, slots), Arena: w.arena}
 		if err := r.A.Rx.Close(); err != nil {
 			t.Fatal(err)

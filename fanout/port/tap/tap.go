@@ -8,7 +8,8 @@
 // A write runs the namespace's whole receive path before it returns
 // (tun_get_user and netif_receive_skb, drivers/net/tun.c), so nothing is ever queued in
 // a Tx and any number of workers may write to one queue. A read takes the
-// oldest frame of the queue's ring, so a queue has one reader.
+// oldest frame of the queue's ring, so a queue has one reader. A device can have one queue per worker: spread.go
+// says how the kernel spreads frames over them, and why each flow keeps its order.
 //
 // What the kernel says becomes this:
 //
