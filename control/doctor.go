@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout/port"
 	"github.com/epair-net/epair/fanout/port/packet"
 	"github.com/epair-net/epair/fanout/port/xdp"
@@ -53,7 +55,12 @@ func Doctor() Report {
 	}
 	for _, dp := range []string{"direct", "tc", "xdp"} {
 		for _, mode := range []string{"inline", "pool", "poller"} {
-			r.Cells = append(r.Cells, Check{Name: dp + "/" + mode, Reason: "not in this version", Cure: "use datapath user"})
+			name := dp + "/" + mode
+			needs := []Check{private}
+			if private.OK {
+				needs = []Check{check("a pair of its own", kernelCure, func() error { return tryCell(dp, mode) })}
+			}
+			r.Cells = append(r.Cells, cell(name, needs))
 		}
 	}
 	return r
@@ -74,6 +81,22 @@ func cell(name string, needs []Check) Check {
 		}
 	}
 	return Check{Name: name, OK: true}
+}
+
+const kernelCure = "add CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON, and CAP_SYS_NICE for poller; or use datapath user"
+
+// tryCell carries a pair of its own, in two namespaces of its own.
+func tryCell(datapath, mode string) error {
+	end := func(side string) epair.EndConfig {
+		return epair.EndConfig{Kind: epair.Veth, Name: "probe0", Netns: fmt.Sprintf("epair-doctor-%d-%s", os.Getpid(), side)}
+	}
+	d, err := Start(context.Background(), &epair.Config{Version: epair.Version, Pairs: []epair.PairConfig{
+		{Name: "doctor", A: end("a"), B: end("b"), Datapath: datapath, Mode: mode},
+	}})
+	if err != nil {
+		return errors.New(oneLine(err))
+	}
+	return d.Close()
 }
 
 // withVeth calls f with a veth that is up, in a namespace that goes with it.
