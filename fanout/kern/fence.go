@@ -75,9 +75,11 @@ func newLayout(buckets, cpus int, rps []int) (layout, error) {
 	}
 	l := layout{
 		Buckets: uint32(buckets), CPUs: uint32(cpus), Stride: uint32(cpus+7) &^ 7,
-		BucketBits: log2(buckets), CPUBits: log2(cpus), TopBits: 1 + log2(len(rps)),
+		BucketBits: log2(buckets), CPUBits: log2(cpus),
 	}
-	l.SeqBits = min(32, slotShift-markBits-l.BucketBits-l.CPUBits-l.TopBits)
+	rest := slotShift - markBits - l.BucketBits - l.CPUBits
+	l.SeqBits = min(32, rest-1-log2(len(rps)))
+	l.TopBits = rest - l.SeqBits
 	for place, cpu := range rps {
 		if cpu < 0 || cpu >= cpus {
 			return layout{}, fmt.Errorf("cpu %d of the RPS mask isn't possible", cpu)
