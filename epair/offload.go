@@ -21,6 +21,8 @@ const (
 	CarryVNet Carry = iota
 	// CarryNothing: the bytes alone (AF_XDP), so frames must be finished, tags in place.
 	CarryNothing
+	// CarryAll: the frame as the kernel has it, so every offload (direct, tc).
+	CarryAll
 )
 
 // carried are the segmentation offloads that struct virtio_net_hdr has a type for (virtio 1.2, 5.1.6.2).
@@ -35,6 +37,9 @@ const inSoftware = "tx-generic-segmentation"
 //
 // SCTP's CRC32c is among them always: a virtio_net_hdr asks for the Internet checksum.
 func (c Carry) mustBeOff(feature string) bool {
+	if c == CarryAll {
+		return false
+	}
 	gso := strings.HasPrefix(feature, "tx-") && strings.HasSuffix(feature, "-segmentation") && feature != inSoftware ||
 		feature == "tx-gso-partial" || feature == "tx-gso-list"
 	checksum := strings.HasPrefix(feature, "tx-checksum-")

@@ -45,6 +45,10 @@ func TestOffloads(t *testing.T) {
 		}
 		check("put back", keep, off)
 	}
+	if err := p.A.SetOffloads(CarryAll); err != nil {
+		t.Fatal(err)
+	}
+	check("all carried", append(keep, "tx-gre-segmentation", "tx-sctp-segmentation", "tx-checksum-sctp"), nil)
 	x := vethPair("offxdp", "oc", "oa")
 	x.B.Name, x.Port = "eth1", "xdp"
 	create(t, env, x)
