@@ -24,6 +24,30 @@ type Gateway interface{ Gateway() wire.MAC }
 // Wide is a Topology with several ways side by side: further interfaces, in the namespaces of Load and Sink.
 type Wide interface{ Also() (load, sink []int) }
 
+// Stacked is a Topology that may want its frames counted as socket buffers though they enter as XDP frames, to be compared
+// with one whose sink can't be an XDP program.
+type Stacked interface{ CountSkbs() bool }
+
+// counted is how the sink counts: like the load sends, unless its interface has an XDP program already, which what is
+// measured has put there, or topo wants it otherwise.
+func counted(topo Topology, mode load.Mode) (load.Mode, error) {
+	if s, ok := topo.(Stacked); mode == load.Skb || ok && s.CountSkbs() {
+		return load.Skb, nil
+	}
+	ns, ifindex := topo.Sink()
+	err := netns.Do(ns, func() error {
+		l, err := netlink.LinkByIndex(ifindex)
+		if err == nil && l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached {
+			mode = load.Skb
+		}
+		return err
+	})
+	if err != nil {
+		return mode, fmt.Errorf("look at interface %d: %w", ifindex, err)
+	}
+	return mode, nil
+}
+
 // aim completes cfg with what topo says.
 func aim(cfg *load.Config, topo Topology) (err error) {
 	cfg.NetNS, cfg.Ifindex = topo.Load()

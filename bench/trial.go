@@ -31,6 +31,9 @@ type TrialResult struct {
 	CPUPerFrame float64       // ns for each delivered frame, the load's own excluded; NaN when not asked for
 	CPUError    float64       // ns that CPUPerFrame may be off by what is known: ticks, and the reckoning of the load's own
 
+	// Counted is how: as XDP frames, or as socket buffers, which costs more. Results that differ in it aren't comparable.
+	Counted load.Mode
+
 	Invalid string // why the trial doesn't count, "" when it does
 }
 
@@ -48,6 +51,8 @@ type Trial struct {
 	// Quiet is for how long nothing must arrive, behind the load's end, for the trial to end; 0 is DefaultQuiet. What a forwarder
 	// holds back longer is lost.
 	Quiet time.Duration
+
+	counted load.Mode
 }
 
 // slowest is the part of the intended rate that a valid trial has on average, though it offers all frames in the end.
@@ -62,15 +67,18 @@ const (
 // NewTrial makes load and sink for a topology. cfg says how to load; where, and the frames' addresses as far
 // as they are zero, the topology says.
 func NewTrial(topo Topology, cfg load.Config) (t *Trial, err error) {
-	to := sink.Config{Mode: cfg.Mode, Flows: cfg.Flows}
+	to := sink.Config{Flows: cfg.Flows}
 	to.NetNS, to.Ifindex = topo.Sink()
+	if to.Mode, err = counted(topo, cfg.Mode); err != nil {
+		return nil, err
+	}
 	if w, ok := topo.(Wide); ok {
 		cfg.Also, to.Also = w.Also()
 	}
 	if err := aim(&cfg, topo); err != nil {
 		return nil, err
 	}
-	t = &Trial{}
+	t = &Trial{counted: to.Mode}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -119,6 +127,7 @@ func (t *Trial) Run(ctx context.Context, d time.Duration) (TrialResult, error) {
 		return TrialResult{}, errors.Join(rerr, err)
 	}
 	r := result(sent, came)
+	r.Counted = t.counted
 	t.price(&r, sent, after-before)
 	r.Invalid = t.invalid(sent, came)
 	return r, rerr

@@ -40,6 +40,7 @@ type End struct {
 // Topo is a set of namespaces and veths. It closes what it was given to own, last first.
 type Topo struct {
 	load, sink End
+	stacked    bool
 	owned      []io.Closer
 }
 
@@ -48,6 +49,15 @@ func (t *Topo) Load() (ns, ifindex int) { return t.load.NS.FD(), t.load.Index }
 
 // Sink is where they should come out.
 func (t *Topo) Sink() (ns, ifindex int) { return t.sink.NS.FD(), t.sink.Index }
+
+// Stack makes trials count frames as socket buffers, also those that enter as XDP frames. It is a bench.Stacked then.
+func (t *Topo) Stack() error {
+	t.stacked = true
+	return NAPI(t.sink)
+}
+
+// CountSkbs says whether Stack was called.
+func (t *Topo) CountSkbs() bool { return t.stacked }
 
 // Own makes Close close c, before what is there already.
 func (t *Topo) Own(c io.Closer) { t.owned = append(t.owned, c) }
