@@ -51,6 +51,7 @@ func skew(rig *rig, next func(i int) uint16) (stop func() error) {
 
 // A table that is worse than need be is changed for a better one, under load, and nothing is overtaken.
 func TestRebalance(t *testing.T) {
+	t.Parallel() // after all that count threads
 	rig := newRig(t, Fanned, 2, memport.Config{Slots: 512})
 	if _, err := rig.pool.SetSteering(newSteering(t, rss.Config{}, "weight 7 1", 128, 2)); err != nil {
 		t.Fatal(err)
@@ -93,6 +94,7 @@ func TestRebalance(t *testing.T) {
 
 // A flow with half of all load is named, with the worker that sends it.
 func TestElephantsAreNamed(t *testing.T) {
+	t.Parallel() // after all that count threads
 	rig := newRig(t, Fanned, 2, memport.Config{Slots: 512})
 	stop := skew(rig, func(i int) uint16 {
 		if i%2 == 0 {

@@ -211,16 +211,22 @@ func (p *Pool) SetSteering(s *Steering) (Change, error) {
 
 // steer gives lanes another hash and table.
 func (c *change) steer(lanes []*Lane, s *Steering) error {
-	other := slices.DeleteFunc(slices.Clone(lanes), func(l *Lane) bool { return l.steer.sameBuckets(s) })
-	err := c.move(lanes, func(l *Lane) *Steering {
-		if slices.Contains(other, l) {
-			return nil
+	same := map[*Steering]bool{} // few: pairs share theirs
+	for _, l := range lanes {
+		if _, known := same[l.steer]; !known {
+			same[l.steer] = l.steer.sameBuckets(s)
 		}
-		return s
+	}
+	err := c.move(lanes, func(l *Lane) *Steering {
+		if same[l.steer] {
+			return s
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
+	other := slices.DeleteFunc(slices.Clone(lanes), func(l *Lane) bool { return same[l.steer] })
 	if err := c.adopt(other, s); err != nil {
 		return err
 	}
@@ -234,7 +240,7 @@ func (c *change) steer(lanes []*Lane, s *Steering) error {
 	})
 }
 
-// Steering returns the hash and table of the pool; nil before the first pair in mode pool.
+// Steering returns the hash and table of the pool; nil until one is set, or a pair is added with one.
 func (p *Pool) Steering() *Steering {
 	p.mu.Lock()
 	defer p.mu.Unlock()

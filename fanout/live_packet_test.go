@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"strconv"
@@ -180,15 +179,15 @@ func (w *wire) run(t *testing.T, lossy bool) (streams []*stream, failed *atomic.
 
 // Changes of every kind between real interfaces: nothing is lost, doubled or overtaken.
 func TestPacketChangesUnderLoad(t *testing.T) {
-	r := rand.New(rand.NewPCG(11, 5))
+	n := 130
+	if raceEnabled {
+		n = 60
+	}
+	n, r := changes(t, n)
 	w := newWire(t, 4)
 	watched, before := monotone(t, w.pair), backlogDrops(t)
 	streams, failed, stop := w.run(t, false)
-	changes := 130
-	if raceEnabled {
-		changes = 60
-	}
-	for range changes {
+	for range n {
 		had := streams[0].got.Load()
 		changeOnce(t, r, w.pool, w.pair)
 		waitFor(t, "frames arrive after a change", func() bool { return streams[0].got.Load() > had+20 || failed.Load() })
@@ -210,11 +209,11 @@ func TestPacketChangesUnderLoad(t *testing.T) {
 
 // At overload no frame is overtaken either, and what doesn't arrive is in the ledger.
 func TestPacketChangesAtOverload(t *testing.T) {
-	r := rand.New(rand.NewPCG(12, 6))
+	n, r := changes(t, 50)
 	w := newWire(t, 4)
 	before := backlogDrops(t)
 	streams, _, stop := w.run(t, true)
-	for range 50 {
+	for range n {
 		changeOnce(t, r, w.pool, w.pair)
 	}
 	stop()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,6 +41,24 @@ func randomTable(r *rand.Rand, size, workers int) string {
 
 // hashes are what the mixed tests change between.
 var hashes = []rss.Config{{}, {Func: "xxhash"}, {Symmetric: true}, {Fields: map[string]string{"udp4": "sd"}}, {Key: "symmetric"}}
+
+// changes is how many changes a test makes, and by which dice; EPAIR_CHANGES and EPAIR_SEED make it long, and another.
+func changes(t *testing.T, n int) (int, *rand.Rand) {
+	t.Helper()
+	seed := uint64(7)
+	for name, set := range map[string]func(int){
+		"EPAIR_CHANGES": func(v int) { n = v }, "EPAIR_SEED": func(v int) { seed = uint64(v) },
+	} {
+		if s := os.Getenv(name); s != "" {
+			v, err := strconv.Atoi(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set(v)
+		}
+	}
+	return n, rand.New(rand.NewPCG(uint64(n), seed))
+}
 
 // changeOnce makes one change of any kind and returns what kind it was.
 func changeOnce(t *testing.T, r *rand.Rand, p *Pool, pair *Pair) (string, Change) {
@@ -112,14 +132,14 @@ func monotone(t *testing.T, p *Pair) (stop func()) {
 func TestChangesUnderLoad(t *testing.T) {
 	for _, workers := range []int{2, 4} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(workers), 7))
+			n, r := changes(t, 150)
 			rig := newRig(t, Fanned, workers, memport.Config{Slots: 512, SlotLen: 512, MTU: 9000})
 			ways := rig.ways(60, 61, 1500, 200)
 			watched := monotone(t, rig.pair)
 			stops := []func() error{traffic(ways[0]), traffic(ways[1])}
 			kinds := map[string]int{}
 			var total Change
-			for range 150 {
+			for range n {
 				had := rig.pair.AB.ledger().Tx
 				kind, c := changeOnce(t, r, rig.pool, rig.pair)
 				kinds[kind]++
@@ -144,7 +164,7 @@ func TestChangesUnderLoad(t *testing.T) {
 
 // At overload a change happens too, no frame is overtaken or doubled, and what is lost is in the ledger.
 func TestChangesAtOverload(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 9))
+	more, r := changes(t, 60)
 	rig := newRig(t, Fanned, 4, memport.Config{Slots: 256, Out: 512})
 	watched := monotone(t, rig.pair)
 	var end, done atomic.Bool
@@ -190,7 +210,7 @@ func TestChangesAtOverload(t *testing.T) {
 		got <- nil
 	}()
 	waitFor(t, "frames get lost", func() bool { d := rig.pair.AB.ledger().Drops; return d.Total() > 0 })
-	for range 60 {
+	for range more {
 		changeOnce(t, r, rig.pool, rig.pair)
 	}
 	end.Store(true)
@@ -268,17 +288,24 @@ func TestRefusedChanges(t *testing.T) {
 	if rig.pool.workers[0].cpu != allowed(t)[0] {
 		t.Errorf("worker 0 is on cpu %d", rig.pool.workers[0].cpu)
 	}
-	other, err := rig.pool.Add(PairConfig{Name: "bare", Mode: Inline, A: memport.New(memport.Config{}), B: memport.New(memport.Config{})})
+	bare := newPool(t, 2)
+	other, err := bare.Add(PairConfig{Name: "bare", Mode: Inline, A: memport.New(memport.Config{}), B: memport.New(memport.Config{})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rig.pool.SetMode(other, Fanned); err == nil {
+	if _, err := bare.SetMode(other, Fanned); err == nil || bare.Steering() != nil {
 		t.Error("mode pool without a hash and a table")
 	}
-	if err := rig.pool.Remove(other); err != nil {
+	if _, err := bare.SetSteering(newSteering(t, rss.Config{}, "equal", 0, 2)); err != nil {
+		t.Error(err)
+	}
+	if _, err := bare.SetMode(other, Fanned); err != nil {
+		t.Errorf("mode pool, with the pool's table: %v", err)
+	}
+	if err := bare.Remove(other); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rig.pool.SetMode(other, Polled); err == nil {
+	if _, err := bare.SetMode(other, Polled); err == nil {
 		t.Error("changed a pair that was removed")
 	}
 	if err := rig.pool.Close(); err != nil {

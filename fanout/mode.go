@@ -51,9 +51,6 @@ func (p *Pool) setMode(c *change, pair *Pair, mode Mode) error {
 	}
 	pair.own = to.own
 	pair.mode.Store(mode)
-	if p.steering == nil {
-		p.steering = to.steer
-	}
 	return p.vacate(pair, from.own, to.senders)
 }
 

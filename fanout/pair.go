@@ -146,7 +146,7 @@ func (p *Pool) Add(cfg PairConfig) (*Pair, error) {
 		return nil, errors.Join(fmt.Errorf("add pair %s: %w", cfg.Name, err), p.remove(pair))
 	}
 	if p.steering == nil {
-		p.steering = pl.steer
+		p.steering = cfg.Steering
 	}
 	p.added++
 	p.pairs = append(p.pairs, pair)

@@ -110,6 +110,7 @@ func over(t *testing.T, p *Pool) {
 
 // A port whose descriptor is silent is asked all the same, and named.
 func TestWatchdogNamesSilentPort(t *testing.T) {
+	t.Parallel() // after all that count threads
 	pool, a, b := newPool(t, 2), newFaulty(), memport.New(memport.Config{})
 	pair, err := pool.Add(PairConfig{Name: "quiet", Mode: Inline, A: a, B: b})
 	if err != nil {
@@ -127,6 +128,7 @@ func TestWatchdogNamesSilentPort(t *testing.T) {
 
 // A worker that a port doesn't let go is named with the port, a ring that it doesn't empty, too.
 func TestWatchdogNamesStuckPortAndRing(t *testing.T) {
+	t.Parallel() // after all that count threads
 	pool, b, end := newPool(t, 2), newFaulty(), memport.New(memport.Config{})
 	_, err := pool.Add(PairConfig{
 		Name: "stuck", Mode: Fanned, A: end, B: b, Steering: newSteering(t, rss.Config{}, "1", 128, 2),
@@ -148,6 +150,7 @@ func TestWatchdogNamesStuckPortAndRing(t *testing.T) {
 
 // Frames that don't leave are named with their port.
 func TestWatchdogNamesHeldFrames(t *testing.T) {
+	t.Parallel() // after all that count threads
 	pool, b, a := newPool(t, 1), newFaulty(), memport.New(memport.Config{})
 	pair, err := pool.Add(PairConfig{Name: "full", Mode: Inline, A: a, B: b})
 	if err != nil {
@@ -168,6 +171,7 @@ func TestWatchdogNamesHeldFrames(t *testing.T) {
 
 // A kick makes a sleeper ask ports that told nothing.
 func TestKickAsksSilentPorts(t *testing.T) {
+	t.Parallel() // after all that count threads
 	pool, a, b := newPool(t, 1), newFaulty(), memport.New(memport.Config{})
 	pair, err := pool.Add(PairConfig{Name: "quiet", Mode: Inline, A: a, B: b})
 	if err != nil {
@@ -193,6 +197,7 @@ func TestKickAsksSilentPorts(t *testing.T) {
 
 // In normal operation, also while all changes, nothing is found.
 func TestWatchdogIsQuiet(t *testing.T) {
+	t.Parallel() // after all that count threads
 	rig := newRig(t, Fanned, 2, memport.Config{})
 	ways := rig.ways(60)
 	stops := []func() error{traffic(ways[0]), traffic(ways[1])}

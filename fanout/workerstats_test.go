@@ -9,6 +9,7 @@ import (
 
 // What a worker counted and timed is what was done.
 func TestWorkerStats(t *testing.T) {
+	t.Parallel() // after all that count threads
 	rig := newRig(t, Fanned, 2, memport.Config{Slots: 512})
 	ways := rig.ways(60)
 	stops := []func() error{traffic(ways[0]), traffic(ways[1])}
