@@ -5,7 +5,8 @@
  *	inner a ── outer a: epair_in_a ──────────▶ device map ──▶ outer b ── inner b: epair_out_b
  *	                            └─▶ CPU map: epair_work ─▲
  *
- * An end without an inner side has its out program on the way into its device (epair_egress_b). */
+ * An end without an inner side has its out program on the way into its device (epair_egress_b), while frames
+ * carry something. */
 #include "classify.h"
 
 /* A frame that is out has been before the out program; the stack gets it a little later. */
@@ -98,7 +99,6 @@ static __always_inline int let_out(struct epair_counters *c, __u32 dir)
 {
 	if (bpf_redirect_map(&epair_devs, epair_ports[dir], 0) != XDP_REDIRECT)
 		return drop(c, EPAIR_DROP_PEER_DOWN); /* the device is gone */
-	c->redirect++;
 	return XDP_REDIRECT;
 }
 

@@ -29,8 +29,8 @@
 //
 // # Ledger
 //
-// Rx is counted by the in program, Tx by the out program: at the far inner side, or, for an end without one,
-// on the way into its device. The programs count what they drop; what the kernel drops in between is counted
+// Rx is counted by the in program, Tx by the out program at the far inner side or, for an end without one,
+// by xdp_devmap_xmit. The programs count what they drop; what the kernel drops in between is counted
 // by programs at two tracepoints, each frame once:
 //
 //	fence      dropped to keep a flow in order, or its end's mode changes

@@ -134,24 +134,24 @@ func foreign(d kern.Device) string {
 // devValue is struct bpf_devmap_val.
 type devValue struct{ Ifindex, Program uint32 }
 
-// connect lets frames leave by the end, at a port of the device map.
-func (e *end) connect(s *shared, port uint32, egress *ebpf.Program) error {
+// takes refuses a device that takes no frames from XDP.
+func (e *end) takes() error {
 	can, err := napi.TakesXDP(e.outer)
-	if err != nil {
-		return err
+	if err == nil && !can {
+		err = fmt.Errorf("%w: %s takes no frames from XDP (%s)", kern.ErrRefused, e.outer.Name, e.cure())
 	}
-	if !can {
-		return fmt.Errorf("%w: %s takes no frames from XDP (%s)", kern.ErrRefused, e.outer.Name, e.cure())
-	}
+	return err
+}
+
+// connect lets frames leave by the end, at a port of the device map, through a program or none. Of what is
+// there already it takes the place at once.
+func (e *end) connect(s *shared, port uint32, egress *ebpf.Program) error {
 	v := devValue{Ifindex: uint32(e.outer.Ifindex)}
 	if egress != nil {
 		v.Program = uint32(egress.FD())
 	}
-	if err := s.noteLosses(e.id); err != nil {
-		return err
-	}
-	e.noted = true
-	if err := netns.Do(e.outer.NetNS, func() error { return s.o.EpairDevs.Put(port, v) }); err != nil {
+	err := netns.Do(e.outer.NetNS, func() error { return s.o.EpairDevs.Put(port, v) })
+	if err != nil {
 		return fmt.Errorf("put %s into the device map: %w", e.outer.Name, kern.Explain(err))
 	}
 	return nil

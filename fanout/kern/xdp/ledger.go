@@ -49,11 +49,11 @@ func (x *crossing) ledger(dir int) (l kern.Ledger, err error) {
 // read reads a direction once: first what happened to frames, then how many there were.
 func (x *crossing) read(dir int) (l kern.Ledger, err error) {
 	from, to := x.ends[dir], x.ends[1-dir]
-	in, err := x.shared.lost(from.id)
+	in, _, err := x.shared.lost(from.id)
 	if err != nil {
 		return l, err
 	}
-	out, err := x.shared.lost(to.id)
+	out, sent, err := x.shared.lost(to.id)
 	if err != nil {
 		return l, err
 	}
@@ -74,8 +74,12 @@ func (x *crossing) read(dir int) (l kern.Ledger, err error) {
 	ring := min(out.Ring, x.lostMarkers[dir])
 	out.Ring -= ring
 	out.Down -= min(out.Down, x.lostMarkers[dir]-ring)
-	if !to.inner { // counted on the way in, where they were lost
-		l.Tx -= out.Ring + out.Down
+	if !to.inner {
+		l.Tx, l.PerCPU = out.Sent, sent
+		l.TxBytes = l.RxBytes
+		if out.Sent != after.Rx { // of those that are missing nobody knows the length
+			l.TxBytes = uint64(float64(l.RxBytes) / float64(max(after.Rx, 1)) * float64(out.Sent))
+		}
 	}
 	add(l.Drops, "ring_full", out.Ring)
 	add(l.Drops, "peer_down", out.Down+in.Dead+gone)
@@ -114,7 +118,7 @@ func (x *crossing) Notes() []string {
 			notes = append(notes, fmt.Sprintf("the XDP hook of end %s's interface is taken", side(i)))
 			continue
 		}
-		notes = append(notes, fmt.Sprintf("tx to %s is counted when its driver takes the frame; order while buckets move is bounded there, not proven", e.outer.Name))
+		notes = append(notes, fmt.Sprintf("tx to %s is counted when its driver takes the frame, its bytes by the mean length of what came in; disorder while buckets move is bounded there by a driver's ring, not excluded", e.outer.Name))
 	}
 	if x.mode == kern.Poller {
 		notes = append(notes, "each NAPI of the outer devices has a thread, which shares its CPU with everything else of its priority")

@@ -10,7 +10,7 @@ import (
 )
 
 // losses is struct epair_losses.
-type losses struct{ Ring, Down, Dead, Redirect uint64 }
+type losses struct{ Sent, Ring, Down, Dead, Redirect uint64 }
 
 // noteLosses begins to count what the kernel loses of a device's frames.
 func (s *shared) noteLosses(id device) error {
@@ -36,19 +36,21 @@ func (s *shared) forgetLosses(id device) error {
 	return nil
 }
 
-// lost returns what has been lost since noteLosses.
-func (s *shared) lost(id device) (sum losses, err error) {
+// lost returns what has been sent and lost since noteLosses, and what was sent by each CPU.
+func (s *shared) lost(id device) (sum losses, sent []uint64, err error) {
 	var all []losses
 	if err := s.o.EpairLost.Lookup(id, &all); err != nil {
-		return sum, fmt.Errorf("read losses: %w", err)
+		return sum, nil, fmt.Errorf("read losses: %w", err)
 	}
 	for _, l := range all {
+		sent = append(sent, l.Sent)
+		sum.Sent += l.Sent
 		sum.Ring += l.Ring
 		sum.Down += l.Down
 		sum.Dead += l.Dead
 		sum.Redirect += l.Redirect
 	}
-	return sum, nil
+	return sum, sent, nil
 }
 
 // clear forgets what workers had to drop for a port.

@@ -120,7 +120,7 @@ func (x *crossing) markers() (marked [2]uint32, lost [2]uint64, err error) {
 		return marked, lost, fmt.Errorf("read markers: %w", err)
 	}
 	for dir := range lost {
-		l, err := x.shared.lost(x.ends[1-dir].id)
+		l, _, err := x.shared.lost(x.ends[1-dir].id)
 		if err != nil {
 			return marked, lost, err
 		}

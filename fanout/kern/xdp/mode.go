@@ -102,7 +102,10 @@ func (x *crossing) spread() error {
 	if err := x.shared.startWorkers(); err != nil {
 		return err
 	}
-	err := x.set("epair_spread", uint32(kern.Local))
+	err := x.setEgress(true)
+	if err == nil {
+		err = x.set("epair_spread", uint32(kern.Local))
+	}
 	if err == nil {
 		err = x.set("epair_gate", uint32(hash))
 	}
@@ -138,7 +141,13 @@ func (x *crossing) gather() error {
 		return err
 	}
 	x.spreads = false
-	return x.set("epair_gate", uint32(open))
+	if err := x.set("epair_gate", uint32(open)); err != nil {
+		return err
+	}
+	if err := x.shared.wait(); err != nil { // for frames that carry something
+		return err
+	}
+	return x.setEgress(false)
 }
 
 // awaitMoved returns when no bucket has frames on their way elsewhere than it should have. Those that lost their

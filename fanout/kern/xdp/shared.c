@@ -103,8 +103,9 @@ struct epair_device {
 	__u64 ifindex;
 };
 
-/* What the kernel lost. */
+/* What the kernel did with frames, and lost. */
 struct epair_losses {
+	__u64 sent;	/* into the device */
 	__u64 ring;	/* on the way into the device: its ring is full */
 	__u64 down;	/* likewise: it, or its peer, is down, or takes no frames from XDP */
 	__u64 dead;	/* after they came in by the device: the other one is down */
@@ -130,11 +131,14 @@ static __always_inline struct epair_losses *lost(const struct net_device *dev)
 SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(epair_on_xmit, const struct net_device *from, const struct net_device *to, int sent, int drops, int err)
 {
-	struct epair_losses *l = drops > 0 ? lost(to) : 0;
+	struct epair_losses *l = lost(to);
 
-	if (l && err < 0)
+	if (!l)
+		return 0;
+	l->sent += sent;
+	if (err < 0)
 		l->down += drops;
-	else if (l)
+	else
 		l->ring += drops;
 	return 0;
 }

@@ -47,6 +47,7 @@ type sharedEpairFenceLayout struct {
 
 type sharedEpairLosses struct {
 	_        structs.HostLayout
+	Sent     uint64
 	Ring     uint64
 	Down     uint64
 	Dead     uint64
