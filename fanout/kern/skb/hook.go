@@ -10,6 +10,7 @@ import (
 
 	"github.com/epair-net/epair/fanout/kern"
 	"github.com/epair-net/epair/internal/caps"
+	"github.com/epair-net/epair/internal/ethtool"
 	"github.com/epair-net/epair/internal/netns"
 )
 
@@ -74,6 +75,23 @@ func (h *hook) attach(d kern.Device, p *ebpf.Program) error {
 		return fmt.Errorf("attach program: %w", caps.Explain(err, caps.BPF, caps.NetAdmin, caps.SysAdmin))
 	}
 	return nil
+}
+
+// checkGRO refuses a device that may merge frames before their marks are taken off: each frame's counts.
+func (h *hook) checkGRO() error {
+	if !h.takesMark {
+		return nil
+	}
+	return h.where.do(func(d kern.Device) error {
+		var all map[string]ethtool.Feature
+		if err := netns.Do(d.NetNS, func() (err error) { all, err = ethtool.Features(d.Name); return err }); err != nil {
+			return err
+		}
+		if all["rx-gro"].On {
+			return fmt.Errorf("%w: GRO is on and would merge frames before they are counted (ethtool -K %s gro off)", kern.ErrRefused, d.Name)
+		}
+		return nil
+	})
 }
 
 // name is the program's in a mode.

@@ -150,6 +150,52 @@ func TestMasks(t *testing.T) {
 	}
 }
 
+// GRO would hide frames from the fence.
+func TestGRORefused(t *testing.T) {
+	l := newLab(t, "direct", kern.Inline)
+	gro := func(on bool) {
+		t.Helper()
+		err := l.b.ns.Do(func() error {
+			_, err := ethtool.SetFeatures(l.b.name, map[string]bool{"rx-gro": on})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gro(true)
+	if _, err := l.c.SetMode(kern.Pool); !errors.Is(err, kern.ErrRefused) {
+		t.Errorf("pool with GRO: %v", err)
+	}
+	gro(false)
+	if _, err := l.c.SetMode(kern.Pool); err != nil {
+		t.Error(err)
+	}
+}
+
+// What goes past the egress hook is delivered, and known as such.
+func TestUnsteered(t *testing.T) {
+	for _, path := range []string{"direct", "tc"} {
+		t.Run(path, func(t *testing.T) {
+			l := newLab(t, path, kern.Pool)
+			tx, rx := l.a.socket(t, 0), l.b.socket(t, unix.ETH_P_ALL)
+			send := func(n int) {
+				for flow := range n {
+					exchange(t, "unsteered", tx, rx, frame(l.b.mac, l.a.mac, uint32(flow), 1, 100), unix.PACKET_HOST)
+				}
+			}
+			send(5)
+			if err := unix.SetsockoptInt(tx, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+				t.Fatal(err)
+			}
+			send(10)
+			if led := l.balance(0, 15); led.Unsteered != 10 || led.Tx != 15 {
+				t.Error(show(led))
+			}
+		})
+	}
+}
+
 // A program of somebody else stays where it was and sees what it would see without the crossing.
 func TestForeignProgram(t *testing.T) {
 	needBPF(t)

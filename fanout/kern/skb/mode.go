@@ -222,6 +222,11 @@ func (c *crossing) readyPool(usable []int) error {
 			return err
 		}
 	}
+	for _, h := range c.hooks {
+		if err := h.checkGRO(); err != nil {
+			return err
+		}
+	}
 	if err := c.progs.addFence(usable); err != nil {
 		return err
 	}
