@@ -61,7 +61,7 @@ func bare(t testing.TB) *topo.Topo {
 type faulty struct {
 	*topo.Topo
 	*fake.Forwarder
-	load, out topo.End
+	out topo.End
 }
 
 func (f *faulty) Close() error { return f.Topo.Close() }
