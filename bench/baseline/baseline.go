@@ -83,6 +83,14 @@ func (e *ends) napi() error {
 	return errors.Join(topo.NAPI(e.a), topo.NAPI(e.in), topo.NAPI(e.out), topo.NAPI(e.b))
 }
 
+// plain makes both ends send finished frames if sockets are to send: for forwarders that know nothing of checksums.
+func (e *ends) plain(o subject.Options) error {
+	if !o.Sockets {
+		return nil
+	}
+	return subject.FinishFrames(e.a, e.b)
+}
+
 // middle joins in and out, whose names are topo.InName and topo.OutName.
 type middle func(ctx context.Context, o subject.Options, e ends) (subject.Made, error)
 

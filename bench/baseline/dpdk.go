@@ -16,6 +16,9 @@ import (
 func testpmd(driver string) middle {
 	return func(ctx context.Context, o subject.Options, e ends) (m subject.Made, err error) {
 		path, err := find("dpdk-testpmd", "dpdk")
+		if err == nil {
+			err = e.plain(o)
+		}
 		if err != nil {
 			return m, err
 		}

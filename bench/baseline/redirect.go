@@ -42,8 +42,8 @@ func tcRedirect(_ context.Context, _ subject.Options, e ends) (subject.Made, err
 }
 
 // xdpRedirect sends each end's frames to the other by a map of devices, which the kernel does in batches.
-func xdpRedirect(_ context.Context, _ subject.Options, e ends) (subject.Made, error) {
-	if err := e.napi(); err != nil {
+func xdpRedirect(_ context.Context, o subject.Options, e ends) (subject.Made, error) {
+	if err := errors.Join(e.napi(), e.plain(o)); err != nil {
 		return subject.Made{}, err
 	}
 	return crossed(e, func(from, to topo.End) (c closers, err error) {

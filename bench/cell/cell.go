@@ -56,7 +56,10 @@ func All() (all []subject.Subject) {
 }
 
 // Daemon is the epair at work behind a cell.
-type Daemon struct{ *control.Daemon }
+type Daemon struct {
+	*control.Daemon
+	First epair.PairConfig // of its first pair, as asked for
+}
 
 // join starts a daemon with one pair for each link, all on one pool.
 func (c carrier) join(ctx context.Context, mode string, o subject.Options, links []subject.Link) (m subject.Made, err error) {
@@ -82,7 +85,7 @@ func (c carrier) join(ctx context.Context, mode string, o subject.Options, links
 	if err != nil {
 		return m, err
 	}
-	m.Closer = Daemon{d}
+	m.Closer = Daemon{d, cfg.Pairs[0]}
 	for _, p := range d.Pairs() {
 		m.Why = append(m.Why, p.Why...)
 	}

@@ -154,7 +154,7 @@ func (r *run) visit(ctx context.Context, j *job, round int) error {
 }
 
 func (r *run) measure(ctx context.Context, j *job, round int) (err error) {
-	top, err := j.subject.New(ctx, subject.Options{Setup: r.Setup, Mode: j.mode, CPUs: r.Place.Forward, MTU: r.mtu()})
+	top, err := j.subject.New(ctx, subject.Options{Setup: r.Setup, Mode: j.mode, CPUs: r.Place.Forward, MTU: r.mtu(), Sockets: r.Measure.Sockets})
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,11 @@ const (
 
 // route makes a namespace a router from the load's network to the sink's, with all that would be asked for by ARP
 // known before. It returns the Ethernet address of the near end.
-func route(jail *netns.NS, sink topo.End) (mac wire.MAC, err error) {
+func route(jail *netns.NS, load, sink topo.End) (mac wire.MAC, err error) {
+	near, err := hardware(load.NS, topo.LoadName)
+	if err != nil {
+		return mac, err
+	}
 	far, err := hardware(sink.NS, topo.SinkName)
 	if err != nil {
 		return mac, err
@@ -32,7 +36,7 @@ func route(jail *netns.NS, sink topo.End) (mac wire.MAC, err error) {
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 			return err
 		}
-		in, err := hop(topo.InName, inAddr, inHop, wire.SrcNet(), net.HardwareAddr{2, 0, 0, 0, 0, 1})
+		in, err := hop(topo.InName, inAddr, inHop, wire.SrcNet(), near)
 		if err != nil {
 			return err
 		}
@@ -46,7 +50,7 @@ func route(jail *netns.NS, sink topo.End) (mac wire.MAC, err error) {
 	return mac, nil
 }
 
-// hop gives an interface its address and the way to a network behind a neighbour.
+// hop gives an interface its address and the way to a network behind a neighbour, whose address is made up unless given.
 func hop(name, addr, next string, behind netip.Prefix, mac net.HardwareAddr) (netlink.Link, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -59,13 +63,16 @@ func hop(name, addr, next string, behind netip.Prefix, mac net.HardwareAddr) (ne
 	if err := netlink.AddrReplace(l, a); err != nil {
 		return nil, err
 	}
-	ip := net.ParseIP(next)
+	ip, flags := net.ParseIP(next), 0
+	if next == "" {
+		ip, flags = net.IPv4(192, 0, 2, 9), int(netlink.FLAG_ONLINK)
+	}
 	err = netlink.NeighSet(&netlink.Neigh{LinkIndex: l.Attrs().Index, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: mac})
 	if err != nil {
 		return nil, err
 	}
 	dst := &net.IPNet{IP: behind.Addr().AsSlice(), Mask: net.CIDRMask(behind.Bits(), 32)}
-	return l, netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Gw: ip})
+	return l, netlink.RouteReplace(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Gw: ip, Flags: flags})
 }
 
 func hardware(ns *netns.NS, name string) (mac net.HardwareAddr, err error) {

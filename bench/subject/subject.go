@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 
 	"github.com/epair-net/epair/bench/load"
 	"github.com/epair-net/epair/bench/topo"
@@ -33,6 +34,8 @@ type Options struct {
 	Mode  load.Mode // how frames will go in
 	CPUs  []int     // that forward, where the subject lets choose
 	MTU   int       // 0: 1500
+	// Sockets says that sockets will send: frames must arrive with their checksums right.
+	Sockets bool
 }
 
 // Made is what Subject.Join made.
@@ -64,7 +67,8 @@ type Setup struct {
 // Routed is a Setup whose frames must carry the router's address.
 type Routed struct {
 	*Setup
-	mac wire.MAC
+	jail topo.End
+	mac  wire.MAC
 }
 
 // Gateway is the address of the router's near end.
@@ -92,6 +96,7 @@ type Topology interface {
 	Sink() (ns, ifindex int)
 	Close() error
 	Info() Made
+	Addresses() (load, sink netip.Addr, err error)
 }
 
 // Info says what was made.
@@ -184,7 +189,8 @@ func (r *Routed) routed(ctx context.Context, sub *Subject, o Options) error {
 		{ns[1], ns[2], topo.OutName, topo.SinkName},
 	})
 	if err == nil {
-		r.mac, err = route(ns[1], r.sink)
+		r.jail = topo.End{NS: ns[1]}
+		r.mac, err = route(ns[1], r.load, r.sink)
 	}
 	return err
 }

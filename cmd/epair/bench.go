@@ -29,7 +29,8 @@ func newBench(e *env) *cobra.Command {
 load, sink, cells, baselines. Figures are counted at the far end.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchCompare(e), newBenchDiff(e))
+	cmd.AddCommand(newBenchCompare(e), newBenchThroughput(e), newBenchLatency(e), newBenchRR(e), newBenchTCP(e), newBenchPairs(e),
+		newBenchSwitch(e), newBenchNDR(e), newBenchPDR(e), newBenchDiff(e))
 	return cmd
 }
 
@@ -48,10 +49,14 @@ type benchFlags struct {
 	json, html       string
 }
 
-func (b *benchFlags) add(cmd *cobra.Command, rounds int) {
+// scenarioRounds is enough to show a difference.
+const scenarioRounds = 3
+
+// add defines the flags; rounds and baselines are defaults.
+func (b *benchFlags) add(cmd *cobra.Command, rounds int, baselines string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&b.cells, "cells", []string{"all"}, "cells to measure, or all, or none (names: epair bench compare --help)")
-	f.StringSliceVar(&b.baselines, "baselines", []string{"all"}, "baselines to measure, or all, or none")
+	f.StringSliceVar(&b.baselines, "baselines", []string{baselines}, "baselines to measure, or all, or none")
 	f.StringVar(&b.setup, "setup", "a", "a: load, pair, sink; b: load, pair, router, pair, sink")
 	f.StringVar(&b.load, "load", "auto", "how frames go in: frame, skb, both, or auto (what suits each cell)")
 	f.StringVar(&b.sink, "sink", "tcx", "where frames are counted: tcx, as a socket would get them, or xdp, before that (not in xdp cells)")
@@ -180,6 +185,15 @@ func (e *env) benchProgress(p compare.Progress) {
 func isTerminal(f *os.File) bool {
 	st, err := f.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// bench runs one scenario.
+func (e *env) bench(ctx context.Context, b *benchFlags, scenario string, m compare.Measure) error {
+	c, err := b.config(e, m, scenario)
+	if err != nil {
+		return err
+	}
+	return e.runBench(ctx, c, b)
 }
 
 // runBench measures, and prints and writes what was finished, also when interrupted.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,14 +30,10 @@ Baselines:  ` + strings.Join(subjectNames(baseline.All()), ", "),
 			if err != nil {
 				return usageError{err}
 			}
-			c, err := b.config(e, compare.Rates(list...), "compare")
-			if err != nil {
-				return err
-			}
-			return e.runBench(cmd.Context(), c, &b)
+			return e.bench(cmd.Context(), &b, "compare", compare.Rates(list...))
 		},
 	}
-	b.add(cmd, 5)
+	b.add(cmd, 5, "all")
 	cmd.Flags().StringSliceVar(&rates, "rates", []string{"max"}, "rates to measure at: max, or frames a second (50k, 1.5M); paced ones show latency")
 	return cmd
 }
@@ -50,6 +48,15 @@ func parseRates(list []string) (rates []float64, err error) {
 		rates = append(rates, r)
 	}
 	return rates, nil
+}
+
+// parsePaces reads rates that aren't max.
+func parsePaces(list []string) ([]float64, error) {
+	rates, err := parseRates(list)
+	if err == nil && slices.Contains(rates, 0) {
+		err = errors.New("bench: rate max: there is no pace to keep (name frames a second)")
+	}
+	return rates, err
 }
 
 func parseRate(s string) (float64, error) {
