@@ -12,7 +12,7 @@ import (
 
 const (
 	lead     = 2 * time.Millisecond // between an order and the first frame
-	patience = 10 * time.Second     // for generators to come up; a call takes some 20 ms
+	patience = time.Minute          // for generators to come up: some 20 ms, but XDP programs that come and go anywhere on the machine hold it up
 	poll     = time.Millisecond
 	minGrace = 500 * time.Millisecond // for late frames, behind the end of a run
 	never    = math.MaxUint64
