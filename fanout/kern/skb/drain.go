@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,20 +21,34 @@ import (
 // drain tells when frames that wait in the CPUs' backlogs have been handled. A backlog is first in, first out, for
 // all devices: a frame that is sent through the loopback of a namespace made for it, whose RPS mask
 // is one CPU, comes out when all that was in that CPU's backlog has.
+//
+// Concurrency contract: all methods may be called from any goroutine.
 type drain struct {
 	ns   *netns.NS
 	lo   *mask
-	cpus []int // those that RPS may use
 	sock int
 
-	number uint64 // of the last marker
+	mu     sync.Mutex // held while lo's mask is ours; guards what follows
+	number uint64     // of the last marker
+}
+
+// drainKey is what crossings of a policy share their drain by.
+type drainKey struct{}
+
+// drainOf returns the policy's drain.
+func drainOf(p *kern.Policy) (*drain, error) {
+	d, err := p.Shared(drainKey{}, func() (io.Closer, error) { return newDrain() })
+	if err != nil {
+		return nil, err
+	}
+	return d.(*drain), nil
 }
 
 // newDrain makes the namespace. It needs CAP_SYS_ADMIN and CAP_NET_ADMIN.
 func newDrain() (*drain, error) {
 	d := &drain{sock: -1}
 	if err := d.open(); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch backlogs: %w", err), d.close())
+		return nil, errors.Join(fmt.Errorf("watch backlogs: %w", err), d.Close())
 	}
 	return d, nil
 }
@@ -49,9 +65,6 @@ func (d *drain) open() (err error) {
 	if d.lo, err = openMask(sys, kern.Device{Name: "lo"}); err != nil {
 		return err
 	}
-	if d.cpus, err = d.usable(); err != nil {
-		return err
-	}
 	return d.ns.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -66,6 +79,13 @@ func (d *drain) open() (err error) {
 
 // usable finds the CPUs that RPS may use: those online and not isolated.
 func (d *drain) usable() ([]int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writeAll()
+}
+
+// writeAll lets RPS use all CPUs, and returns those that it does use.
+func (d *drain) writeAll() ([]int, error) {
 	n, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, err
@@ -106,8 +126,14 @@ func (d *drain) wait(n int) error {
 	if err := quiesce(); err != nil {
 		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cpus, err := d.writeAll()
+	if err != nil {
+		return err
+	}
 	for range n {
-		for _, cpu := range d.cpus {
+		for _, cpu := range cpus {
 			if err := d.pass(cpu); err != nil {
 				return fmt.Errorf("wait for backlog of cpu %d: %w", cpu, err)
 			}
@@ -156,7 +182,8 @@ func (d *drain) came(marker []byte) bool {
 	}
 }
 
-func (d *drain) close() error {
+// Close gives the namespace up.
+func (d *drain) Close() error {
 	var errs []error
 	if d.sock >= 0 {
 		errs = append(errs, unix.Close(d.sock))

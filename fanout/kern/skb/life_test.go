@@ -78,6 +78,9 @@ func TestCloseLeavesNothing(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			l := devices(t, path, 1500)
 			l.cfg.Policy = newPolicy(t)
+			if _, err := drainOf(l.cfg.Policy); err != nil { // the policy keeps it
+				t.Fatal(err)
+			}
 			before, offloads := descriptors(t), features(t, &l.a)
 			for i := range 9 {
 				l.cfg.Mode = []kern.Mode{kern.Inline, kern.Pool, kern.Poller}[i%3]

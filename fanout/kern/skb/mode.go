@@ -77,18 +77,18 @@ func (c *crossing) enterPool() (kern.Change, error) {
 	if c.noPool != nil {
 		return kern.Change{}, c.noPool
 	}
-	d, err := newDrain()
+	d, err := drainOf(c.policy)
 	if err != nil {
 		return kern.Change{}, err
 	}
-	defer d.close()
-	if err := c.readyPool(d.cpus); err != nil {
+	all, err := c.readyPool(d)
+	if err != nil {
 		return kern.Change{}, err
 	}
 	start := time.Now()
 	before, err := c.fenced()
 	if err == nil {
-		err = c.engage(d)
+		err = c.engage(d, all)
 	}
 	if err != nil {
 		return kern.Change{}, errors.Join(err, c.disengage(d))
@@ -97,24 +97,41 @@ func (c *crossing) enterPool() (kern.Change, error) {
 	return c.change(start, before)
 }
 
-// engage takes the steps of enterPool.
-func (c *crossing) engage(d *drain) error {
+// startPool is enterPool for a pair that carries no frames yet.
+func (c *crossing) startPool() error {
+	if c.noPool != nil {
+		return c.noPool
+	}
+	d, err := drainOf(c.policy)
+	if err != nil {
+		return err
+	}
+	all, err := c.readyPool(d)
+	if err != nil {
+		return err
+	}
+	return errors.Join(c.progs.setLocal(false), c.swap(true, true), c.swap(false, true), c.setMasks(all))
+}
+
+func (c *crossing) setMasks(text []byte) error {
+	for _, m := range c.masks {
+		if err := m.set(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// engage takes the steps of enterPool; all is RPS's mask.
+func (c *crossing) engage(d *drain, all []byte) error {
 	if err := c.progs.setLocal(true); err != nil {
 		return err
 	}
-	for _, first := range []bool{true, false} {
-		if err := c.swap(first, true); err != nil {
-			return err
-		}
-	}
-	if err := quiesce(); err != nil {
+	if err := errors.Join(c.swap(true, true), c.swap(false, true), quiesce()); err != nil {
 		return err
 	}
-	all := formatMask(d.cpus)
-	for _, m := range c.masks {
-		if err := m.set(all); err != nil {
-			return err
-		}
+	if err := c.setMasks(all); err != nil {
+		return err
 	}
 	if err := d.wait(c.hops); err != nil {
 		return err
@@ -131,11 +148,10 @@ func (c *crossing) engage(d *drain) error {
 
 // leavePool changes from pool to inline: the steps of enterPool in reverse.
 func (c *crossing) leavePool() (kern.Change, error) {
-	d, err := newDrain()
+	d, err := drainOf(c.policy)
 	if err != nil {
 		return kern.Change{}, err
 	}
-	defer d.close()
 	start := time.Now()
 	before, err := c.fenced()
 	if err != nil {
@@ -155,12 +171,7 @@ func (c *crossing) disengage(d *drain) error {
 	if err := c.await(d, true); err != nil {
 		return err
 	}
-	for _, m := range c.masks {
-		if err := m.set(nobody); err != nil {
-			return err
-		}
-	}
-	if err := c.swap(false, false); err != nil {
+	if err := errors.Join(c.setMasks(nobody), c.swap(false, false)); err != nil {
 		return err
 	}
 	if err := d.wait(c.hops); err != nil {
@@ -210,8 +221,27 @@ func (c *crossing) await(d *drain, local bool) error {
 	}
 }
 
-// readyPool loads what mode pool needs, and refuses what would keep it from working.
-func (c *crossing) readyPool(usable []int) error {
+// readyPool loads what mode pool needs, refuses what would keep it from working, and returns RPS's mask.
+func (c *crossing) readyPool(d *drain) (all []byte, err error) {
+	usable, err := d.usable()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkPool(usable); err != nil {
+		return nil, err
+	}
+	if err := c.progs.addFence(usable); err != nil {
+		return nil, err
+	}
+	for _, h := range c.hooks {
+		if err := c.progs.load(h.pool); err != nil {
+			return nil, err
+		}
+	}
+	return formatMask(usable), nil
+}
+
+func (c *crossing) checkPool(usable []int) error {
 	for _, cpu := range c.policy.CPUs() {
 		if !slices.Contains(usable, cpu) {
 			return fmt.Errorf("%w: cpu %d is offline or isolated, RPS doesn't use it (choose other CPUs for the pool)", kern.ErrRefused, cpu)
@@ -224,14 +254,6 @@ func (c *crossing) readyPool(usable []int) error {
 	}
 	for _, h := range c.hooks {
 		if err := h.checkGRO(); err != nil {
-			return err
-		}
-	}
-	if err := c.progs.addFence(usable); err != nil {
-		return err
-	}
-	for _, h := range c.hooks {
-		if err := c.progs.load(h.pool); err != nil {
 			return err
 		}
 	}
@@ -279,10 +301,9 @@ func (c *crossing) Moving() (int, error) {
 
 // settle finds out which frames were lost.
 func (c *crossing) settle() error {
-	d, err := newDrain()
+	d, err := drainOf(c.policy)
 	if err != nil {
 		return err
 	}
-	defer d.close()
 	return c.progs.fence.Settle(func() error { return d.wait(c.hops) })
 }

@@ -164,7 +164,7 @@ func TestOrderWhileTablesChange(t *testing.T) {
 				stop, flipped := make(chan struct{}), make(chan error)
 				tr := start(t, &l.a, &l.b, load.senders, load.pause)
 				go func() { flipped <- flip(l, stop) }()
-				time.Sleep(600 * time.Millisecond)
+				time.Sleep(400 * time.Millisecond)
 				close(stop)
 				if err := <-flipped; err != nil {
 					t.Error(err)
@@ -197,7 +197,7 @@ func TestOrderWhileModesChange(t *testing.T) {
 				modes = []kern.Mode{kern.Pool, kern.Inline, kern.Poller, kern.Pool, kern.Poller, kern.Inline}
 			}
 			tr := start(t, &l.a, &l.b, 2, 100*time.Microsecond)
-			for i := range 12 {
+			for i := range 9 {
 				mode := modes[i%len(modes)]
 				_, err := l.c.SetMode(mode)
 				if err != nil {

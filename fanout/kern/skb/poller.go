@@ -76,11 +76,10 @@ func (c *crossing) enterPoller() (kern.Change, error) {
 			return kern.Change{}, err
 		}
 	}
-	d, err := newDrain()
+	d, err := drainOf(c.policy)
 	if err != nil {
 		return kern.Change{}, err
 	}
-	defer d.close()
 	before, err := c.fenced()
 	if err != nil {
 		return kern.Change{}, err
@@ -102,11 +101,10 @@ func (c *crossing) enterPoller() (kern.Change, error) {
 
 // leavePoller changes from poller to inline.
 func (c *crossing) leavePoller() (kern.Change, error) {
-	d, err := newDrain()
+	d, err := drainOf(c.policy)
 	if err != nil {
 		return kern.Change{}, err
 	}
-	defer d.close()
 	before, err := c.fenced()
 	if err != nil {
 		return kern.Change{}, err

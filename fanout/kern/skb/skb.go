@@ -59,23 +59,22 @@ type meter interface {
 	close() error
 }
 
-// start loads and attaches all programs of mode inline, then changes to mode.
+// start loads and attaches the programs of a mode. What is on its way isn't fenced: a new pair carries nothing.
 func (c *crossing) start(mode kern.Mode) error {
 	for _, h := range c.hooks {
 		if err := c.progs.load(h.plain); err != nil {
 			return err
 		}
 	}
-	for _, m := range c.masks {
-		if err := m.set(nobody); err != nil {
-			return err
+	var err error
+	if mode == kern.Pool {
+		c.mode, err = mode, c.startPool()
+	} else {
+		c.mode, err = kern.Inline, errors.Join(c.setMasks(nobody), c.swap(true, false), c.swap(false, false))
+		if err == nil {
+			_, err = c.setMode(mode)
 		}
 	}
-	if err := errors.Join(c.swap(true, false), c.swap(false, false)); err != nil {
-		return err
-	}
-	c.mode = kern.Inline
-	_, err := c.setMode(mode)
 	for _, p := range c.places() {
 		p.borrowed = false
 	}
@@ -97,7 +96,8 @@ func (c *crossing) places() (all []*place) {
 // nobody is the mask of a device without RPS.
 var nobody = []byte("0")
 
-// Close implements kern.Crossing.
+// Close implements kern.Crossing. It doesn't wait for frames on their way: in mode pool those may be overtaken by others
+// that a direct pair carries then.
 func (c *crossing) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,9 +106,8 @@ func (c *crossing) Close() error {
 	}
 	c.closed = true
 	var errs []error
-	if c.mode != "" {
-		// So that no frame with a mark meets an end without a program, and all that was changed is put back.
-		if _, err := c.setMode(kern.Inline); err != nil {
+	if c.mode == kern.Poller {
+		if _, err := c.leavePoller(); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -118,8 +117,14 @@ func (c *crossing) Close() error {
 // free gives up what was made, as far as it was.
 func (c *crossing) free() error {
 	var errs []error
-	for _, h := range c.hooks {
-		errs = append(errs, h.put(nil))
+	// The mark goes on no frame before nobody takes it off. The kernel waits for an RCU grace period
+	// with each program, longer than a frame waits in a backlog.
+	for _, takesMark := range []bool{false, true} {
+		for _, h := range c.hooks {
+			if h.takesMark == takesMark {
+				errs = append(errs, h.put(nil))
+			}
+		}
 	}
 	for _, m := range c.masks {
 		errs = append(errs, m.restore(), m.close())
