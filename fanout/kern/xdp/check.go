@@ -27,7 +27,11 @@ const finish = "ethtool -K %s tx off txvlan off tx-vlan-stag-hw-insert off"
 // check refuses an end whose frames XDP can't carry as they are.
 func check(c *kern.End) (notes []string, err error) {
 	if c.Inner.Ifindex != 0 {
-		return nil, netns.Do(c.Inner.NetNS, func() error { return finished(c.Inner.Ifindex, "") })
+		err := netns.Do(c.Inner.NetNS, func() (err error) {
+			notes, err = merges(c.Inner)
+			return errors.Join(err, finished(c.Inner.Ifindex, ""))
+		})
+		return notes, err
 	}
 	err = netns.Do(c.Outer.NetNS, func() error {
 		l, err := netlink.LinkByIndex(c.Outer.Ifindex)
@@ -41,6 +45,19 @@ func check(c *kern.End) (notes []string, err error) {
 		return keepsTags(l.Attrs().Name)
 	})
 	return notes, err
+}
+
+// merges notes that an inner side has GRO on: it holds TCP segments back behind the out program.
+func merges(d kern.Device) ([]string, error) {
+	l, err := netlink.LinkByIndex(d.Ifindex)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", d.Name, err)
+	}
+	all, err := ethtool.Features(l.Attrs().Name)
+	if err != nil || !all["rx-gro"].On {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("%s has GRO on, which merges TCP segments; their order while buckets move isn't proven (ethtool -K %s gro off)", d.Name, d.Name)}, nil
 }
 
 // finished refuses the sending side of a veth that leaves work to the other. It runs in its namespace, which

@@ -148,6 +148,15 @@ func TestUnfinishedFrames(t *testing.T) {
 	}
 }
 
+func TestGROIsNoted(t *testing.T) {
+	w := newWorld(t, 1500, 1)
+	w.poll(t)
+	x := w.cross(t, kern.Pool)
+	if notes := strings.Join(x.Notes(), "\n"); !strings.Contains(notes, "ai has GRO on") || !strings.Contains(notes, "bi has GRO on") {
+		t.Errorf("notes: %s", notes)
+	}
+}
+
 func TestNoNativeXDP(t *testing.T) {
 	w := newWorld(t, 1500, 1)
 	c := w.config(kern.Inline)
