@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/epair-net/epair/bench/load"
@@ -66,7 +67,10 @@ func PlaceOn(used []int, n int, share bool) (p Place, err error) {
 }
 
 // shares says which parts of a subject use the same CPU.
-func (p Place) shares(s *subject.Subject) string {
+func (p Place) shares(s *subject.Subject, sockets bool) string {
+	if sockets {
+		return "receiver and what forwards apart from the sender: CPUs " + cpus.Format(p.Forward)
+	}
 	if s.OnLoad {
 		return "load and forwarder: the CPU that sends is the one that forwards"
 	}
@@ -113,10 +117,14 @@ func (c *Config) modes(s *subject.Subject) (list []load.Mode) {
 	return list
 }
 
-func (c *Config) check() error {
+// Check says what is wrong with c.
+func (c *Config) Check() error {
 	var errs []error
 	if len(c.Subjects) == 0 {
 		errs = append(errs, errors.New("nothing to measure"))
+	}
+	if c.Setup != "a" && c.Setup != "b" {
+		errs = append(errs, fmt.Errorf("set-up %q: unknown (use a or b)", c.Setup))
 	}
 	if c.Rounds < 1 {
 		errs = append(errs, fmt.Errorf("%d rounds: at least one", c.Rounds))
@@ -132,7 +140,10 @@ func (c *Config) check() error {
 	if len(c.Measure.Variants) == 0 {
 		errs = append(errs, errors.New("nothing to measure of each"))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("measure: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
 }
 
 // load is the load's configuration in a mode; where it goes, the trial says.

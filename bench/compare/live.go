@@ -111,7 +111,7 @@ func Pairs(n ...int) Measure {
 		return nil
 	}}
 	for _, c := range n {
-		m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("%d more pairs", c)})
+		m.Variants = append(m.Variants, Variant{Name: "with " + count(c, "more pair")})
 	}
 	return m
 }

@@ -3,7 +3,6 @@ package compare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 
@@ -41,8 +40,8 @@ type run struct {
 // Run measures. When ctx ends it returns what was finished, marked as partial, and the context's error. What it
 // makes is gone when it returns.
 func Run(ctx context.Context, c Config) (*report.File, error) {
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
+	if err := c.Check(); err != nil {
+		return nil, err
 	}
 	watch, err := machine.NewWatch()
 	if err != nil {
@@ -81,7 +80,7 @@ func (r *run) plan() {
 				j.hists = append(j.hists, sink.NewHistogram())
 				r.file.Rows = append(r.file.Rows, report.Row{
 					Cell: s.Name, Baseline: s.Baseline, Setup: r.Setup, Load: m.String(), Sink: sinkName(r.Sink), Size: r.Size, Flows: r.Flows,
-					Rate: v.Rate, Variant: v.Name, Path: s.Path, Shares: r.Place.shares(s),
+					Rate: v.Rate, Variant: v.Name, Path: s.Path, Shares: r.Place.shares(s, r.Measure.Sockets),
 				})
 				if r.Measure.Sockets {
 					row := &r.file.Rows[len(r.file.Rows)-1]

@@ -69,7 +69,7 @@ func TCP(streams ...int) Measure {
 		return nil
 	}}
 	for _, n := range streams {
-		m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("TCP, %d streams", n)})
+		m.Variants = append(m.Variants, Variant{Name: "TCP, " + count(n, "stream")})
 	}
 	return m
 }
@@ -94,10 +94,17 @@ func RR(sessions, sizes []int) Measure {
 	}}
 	for _, n := range sessions {
 		for _, size := range sizes {
-			m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("%d sessions of %d-byte requests", n, size)})
+			m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("%s of %d-byte requests", count(n, "session"), size)})
 		}
 	}
 	return m
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (v *Visit) rr(ctx context.Context, a, b bench.Host, sessions, size, k int) error {

@@ -89,11 +89,18 @@ func svg(p *plot.Plot, width, height vg.Length, title, desc string) (template.HT
 // plainFont is what vgsvg names the fonts that it measures text with.
 var plainFont = regexp.MustCompile(`font-family:[^;"]*`)
 
-// bars draws throughput: medians, and the extremes as whiskers.
+// bars draws throughput: medians, and the extremes as whiskers. Sockets have bits, not frames.
 func (g Group) bars() (*Plot, error) {
+	if p, err := g.barsOf("million frames/s", 1e6, func(r *Row) *Spread { return r.PPS }); p != nil || err != nil {
+		return p, err
+	}
+	return g.barsOf("Gbit/s", 1, func(r *Row) *Spread { return r.Gbps })
+}
+
+func (g Group) barsOf(unit string, scale float64, take func(*Row) *Spread) (*Plot, error) {
 	var rows []*Row
 	for _, r := range g.Rows {
-		if r.PPS != nil {
+		if take(r) != nil {
 			rows = append(rows, r)
 		}
 	}
@@ -101,7 +108,7 @@ func (g Group) bars() (*Plot, error) {
 		return nil, nil
 	}
 	n := len(rows)
-	p := newPlot("million frames/s", "")
+	p := newPlot(unit, "")
 	p.X.Min = 0
 	cells, base := make(plotter.Values, n), make(plotter.Values, n)
 	whiskers := spreads{}
@@ -109,12 +116,14 @@ func (g Group) bars() (*Plot, error) {
 	for i, r := range rows {
 		at := n - 1 - i // the first on top
 		names[at] = r.label()
+		s := *take(r)
+		s.Min, s.Median, s.Max = s.Min/scale, s.Median/scale, s.Max/scale
 		if r.Baseline {
-			base[at] = r.PPS.Median / 1e6
+			base[at] = s.Median
 		} else {
-			cells[at] = r.PPS.Median / 1e6
+			cells[at] = s.Median
 		}
-		whiskers = append(whiskers, spread{at, *r.PPS})
+		whiskers = append(whiskers, spread{at, s})
 	}
 	for _, s := range []struct {
 		v plotter.Values
@@ -133,7 +142,7 @@ func (g Group) bars() (*Plot, error) {
 	}
 	p.Add(e)
 	p.NominalY(names...)
-	title := "Frames delivered a second: " + g.Title
+	title := "Throughput in " + unit + ": " + g.Title
 	s, err := svg(p, 700, vg.Length(60+20*n), title, "Bars are medians, whiskers the least and the greatest round. Grey bars, marked *, are baselines. The table has the figures.")
 	return &Plot{Title: "Throughput", SVG: s}, err
 }
@@ -147,9 +156,9 @@ type spread struct {
 type spreads []spread
 
 func (s spreads) Len() int                { return len(s) }
-func (s spreads) XY(i int) (x, y float64) { return s[i].Median / 1e6, float64(s[i].at) }
+func (s spreads) XY(i int) (x, y float64) { return s[i].Median, float64(s[i].at) }
 func (s spreads) XError(i int) (low, hi float64) {
-	return (s[i].Min - s[i].Median) / 1e6, (s[i].Max - s[i].Median) / 1e6
+	return s[i].Min - s[i].Median, s[i].Max - s[i].Median
 }
 
 // series is a line of a plot.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -147,10 +148,17 @@ func columns(rows []*Row) []column {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("%.4g", s.Median)
+			return value(s.Median)
 		}})
 	}
 	return append(cols, column{"RATIO", (*Row).ratio}, column{"NOISE", func(r *Row) string { return strings.Join(r.Noise, ", ") }})
+}
+
+func value(v float64) string {
+	if math.Abs(v) >= 1000 {
+		return Rate(v)
+	}
+	return fmt.Sprintf("%.3g", v)
 }
 
 func valueNames(rows []*Row) []string {
@@ -255,7 +263,7 @@ func (f *File) Notes() (notes []string) {
 		notes = append(notes, "INTERRUPTED: only what was finished is shown.")
 	}
 	if s.Rounds > 0 {
-		notes = append(notes, fmt.Sprintf("%d rounds of %g s, every cell once a round. Medians; * is a baseline; ratios are of the same round.", s.Rounds, s.Seconds))
+		notes = append(notes, fmt.Sprintf("Rounds: %d, every cell once in each, trials of %g s. Medians; * is a baseline; ratios are of the same round.", s.Rounds, s.Seconds))
 	}
 	if s.Rounds > 0 && s.Rounds < enough {
 		notes = append(notes, fmt.Sprintf("Fewer than %d rounds show no difference.", enough))

@@ -129,6 +129,9 @@ func (b *benchFlags) config(e *env, m compare.Measure, scenario string) (c compa
 	if err != nil {
 		return c, usageError{fmt.Errorf("bench: %w", err)}
 	}
+	if err := c.Check(); err != nil {
+		return c, usageError{fmt.Errorf("bench: %w", err)}
+	}
 	return c, nil
 }
 
@@ -185,6 +188,16 @@ func (e *env) benchProgress(p compare.Progress) {
 func isTerminal(f *os.File) bool {
 	st, err := f.Stat()
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// positive refuses counts of nothing.
+func positive(list []int) error {
+	for _, n := range list {
+		if n < 1 {
+			return usageError{fmt.Errorf("bench: %d: at least 1", n)}
+		}
+	}
+	return nil
 }
 
 // bench runs one scenario.

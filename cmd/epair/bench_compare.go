@@ -63,12 +63,11 @@ func parseRate(s string) (float64, error) {
 	if s == "max" {
 		return 0, nil
 	}
-	number, unit := strings.TrimRight(s, "kM"), 1.0
-	switch s[len(number):] {
-	case "k":
-		unit = 1e3
-	case "M":
-		unit = 1e6
+	number, unit := s, 1.0
+	if n, ok := strings.CutSuffix(s, "k"); ok {
+		number, unit = n, 1e3
+	} else if n, ok := strings.CutSuffix(s, "M"); ok {
+		number, unit = n, 1e6
 	}
 	r, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(r > 0) || r*unit > 1e9 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/epair-net/epair/bench/compare"
@@ -14,6 +16,9 @@ func newBenchRR(e *env) *cobra.Command {
 		Long: `Each session asks, waits for the answer of the same size, and asks again. Latency is that of an exchange. Those who
 ask run on the load's CPUs, those who answer on the others.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := positive(slices.Concat(sessions, sizes)); err != nil {
+				return err
+			}
 			return e.bench(cmd.Context(), &b, "rr", compare.RR(sessions, sizes))
 		},
 	}

@@ -20,7 +20,7 @@ offered rate. A table needs two workers: with two CPUs say --share.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := parsePaces([]string{rate})
 			if err == nil && (s.Every <= 0 || len(s.Modes)+len(s.Table) == 0) {
-				err = errors.New("bench: nothing to change (see --every, --modes, --tables)")
+				err = errors.New("bench: nothing to change (see --every, --modes, --table)")
 			}
 			if err != nil {
 				return usageError{err}
@@ -34,6 +34,6 @@ offered rate. A table needs two workers: with two CPUs say --share.`,
 	f.StringVar(&rate, "rate", "50k", "frames a second")
 	f.DurationVar(&s.Every, "every", 200*time.Millisecond, "from one change to the next")
 	f.StringSliceVar(&s.Modes, "modes", []string{"inline", "pool"}, "modes to change to, one after the other")
-	f.StringSliceVar(&s.Table, "tables", nil, "tables to change to, one after the other (weight 1 3, equal)")
+	f.StringArrayVar(&s.Table, "table", nil, "a table to change to (equal, weight 1 3, or a list of workers); say it once for each")
 	return cmd
 }
