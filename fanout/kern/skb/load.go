@@ -3,6 +3,7 @@ package skb
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 
 	"github.com/cilium/ebpf"
@@ -28,7 +29,7 @@ func newPrograms(p *kern.Policy) (*programs, error) {
 	if l.counters, err = kern.NewCounters(); err != nil {
 		return nil, err
 	}
-	spec, err := loadSkb()
+	spec, err := specOf(p)
 	if err == nil {
 		l.target, err = ebpf.NewMap(spec.Maps[skbMapSkbTarget])
 	}
@@ -36,6 +37,27 @@ func newPrograms(p *kern.Policy) (*programs, error) {
 		return nil, errors.Join(fmt.Errorf("load programs: %w", kern.Explain(err)), l.close())
 	}
 	return l, nil
+}
+
+// parsed is the objects as they were read: that takes longer than all else that a crossing needs.
+type parsed struct{ spec *ebpf.CollectionSpec }
+
+// Close implements io.Closer, for kern.Policy.Shared.
+func (parsed) Close() error { return nil }
+
+// specKey is what crossings of a policy share parsed by.
+type specKey struct{}
+
+// specOf returns a copy of the objects, to be changed.
+func specOf(p *kern.Policy) (*ebpf.CollectionSpec, error) {
+	c, err := p.Shared(specKey{}, func() (io.Closer, error) {
+		spec, err := loadSkb()
+		return parsed{spec}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.(parsed).spec.Copy(), nil
 }
 
 // addFence makes what programs that fence need; rps is as NewFence has it.
@@ -47,7 +69,7 @@ func (l *programs) addFence(rps []int) error {
 	if err != nil {
 		return err
 	}
-	spec, err := loadSkb()
+	spec, err := specOf(l.policy)
 	if err == nil {
 		l.sw, err = ebpf.NewMap(spec.Maps[skbMapSkbSwitch])
 	}
@@ -60,7 +82,7 @@ func (l *programs) addFence(rps []int) error {
 
 // load makes sure that programs are loaded; an empty name is none. Those that fence need addFence before.
 func (l *programs) load(names ...string) error {
-	spec, err := loadSkb()
+	spec, err := specOf(l.policy)
 	if err != nil {
 		return fmt.Errorf("load programs: %w", err)
 	}
