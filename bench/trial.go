@@ -37,7 +37,7 @@ type TrialResult struct {
 	Invalid string // why the trial doesn't count, "" when it does
 }
 
-// Trial measures again and again with one load and one sink.
+// Trial measures again and again with one load and one sink. It is for one goroutine.
 type Trial struct {
 	Gen  *load.Gen
 	Sink *sink.Sink

@@ -14,7 +14,7 @@ type Mode uint8
 
 const (
 	Frame Mode = iota // as XDP frames, by a redirect; the interface's peer needs a NAPI (an XDP program, or GRO)
-	Skb               // as socket buffers, through the interface's egress hooks and queue
+	Skb               // as socket buffers, through the interface's egress hooks and queue; one load a namespace, as all frames pass its lo
 )
 
 func (m Mode) String() string {

@@ -12,6 +12,8 @@
 // The kernel recycles the frames' pages with every change that was made to them on their way, so
 // each is written anew.
 //
+// Beside each generator a second thread wakes now and then on the same CPU, for the kernel's sake (thread.go).
+//
 // Offered frames are those given to the interface. Whether they were delivered only the far end knows
 // (package sink).
 package load
