@@ -16,7 +16,8 @@ package fanout
 //
 // A bucket that never runs empty would never move. So when a change has taken stallAfter, the
 // reader leaves the lane's frames in its port until what is on the rings has left, which is
-// bounded by the rings' size.
+// bounded by the rings' size. It doesn't spin meanwhile: who asked for the change looks once a
+// millisecond.
 
 import "time"
 
@@ -101,11 +102,12 @@ func (w *worker) stall(l *Lane, now time.Time) {
 	}
 }
 
-// resume ends stall.
+// resume ends stall. Its caller may be the loop over the active list, which l is still on then.
 func (w *worker) resume(l *Lane, now time.Time) {
 	if !l.stalled.IsZero() {
 		w.log.blocked.record(now.Sub(l.stalled))
 		l.stalled = time.Time{}
+		w.activate(l) // what came meanwhile has been told already
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func (w *worker) receive(l *Lane) (n int, more bool) {
 	if l.moving > 0 {
 		if w.sweep(l); !l.stalled.IsZero() {
-			return 0, true
+			return 0, false // resume puts it on the active list again
 		}
 	}
 	w.enter(l, receiving)

@@ -85,7 +85,8 @@ func changeOnce(t *testing.T, r *rand.Rand, p *Pool, pair *Pair) (string, Change
 		c, err = p.SetCPUs(set)
 	}
 	if err != nil {
-		t.Fatalf("change %s: %v", kind, err)
+		now, past, _ := p.Faults()
+		t.Fatalf("change %s: %v; stuck are %+v, were %+v", kind, err, now, past)
 	}
 	return kind, c
 }
