@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/fanout/kern"
@@ -196,11 +199,15 @@ func TestThreads(t *testing.T) {
 					t.Errorf("thread %+v may run on %v (%v)", th, set, err)
 				}
 			}
+			cpu := whereabouts(t, &l.b)
 			tx, rx := l.a.socket(t, 0), l.b.socket(t, unix.ETH_P_ALL)
 			for flow := range uint32(20) {
 				exchange(t, "by a thread", tx, rx, frame(l.b.mac, l.a.mac, flow, 1, 100), unix.PACKET_HOST)
 			}
 			l.balance(0, 20)
+			if on := cpu(); on != uint64(threads[0].CPU)+1 {
+				t.Errorf("frames came on cpu %d, not %d", int(on)-1, threads[0].CPU)
+			}
 			if _, err := l.c.SetMode(kern.Inline); err != nil {
 				t.Fatal(err)
 			}
@@ -210,5 +217,49 @@ func TestThreads(t *testing.T) {
 			exchange(t, "inline again", tx, rx, frame(l.b.mac, l.a.mac, 1, 1, 100), unix.PACKET_HOST)
 			l.balance(0, 21)
 		})
+	}
+}
+
+// whereabouts watches an end, and returns what tells on which CPU the last frame arrived: its number + 1, or 0.
+func whereabouts(t *testing.T, h *host) func() uint64 {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Reg(asm.R6, asm.R0),
+		asm.FnGetSmpProcessorId.Call(),
+		asm.Add.Imm(asm.R0, 1),
+		asm.StoreMem(asm.R6, 0, asm.R0, asm.DWord),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"),
+		asm.Return(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	err = h.ns.Do(func() error {
+		k, err := link.AttachTCX(link.TCXOptions{Interface: h.index, Program: p, Attach: ebpf.AttachTCXIngress})
+		if err == nil {
+			t.Cleanup(func() { k.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() (v uint64) {
+		if err := m.Lookup(uint32(0), &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

@@ -142,7 +142,8 @@ func (w *watch) link(index, nsid int) (*netlink.LinkAttrs, error) {
 
 // run takes events until close.
 func (w *watch) run() {
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	// A message that is longer doesn't parse, and counts as one of concern.
+	buf, oob := make([]byte, 8<<10), make([]byte, unix.CmsgSpace(4))
 	for {
 		concern := false
 		err := w.conn.Read(func(fd uintptr) bool {
