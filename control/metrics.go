@@ -31,6 +31,8 @@ type collector struct {
 
 // metricSet is all metrics of ours. Direction is "ab" or "ba", as in the API; worker is the thread's name.
 type metricSet struct {
+	byName map[string]*prometheus.Desc // all of them
+
 	build, pairs, pairUp, pairInfo              *prometheus.Desc
 	rx, rxBytes, tx, txBytes                    *prometheus.Desc
 	drops, queued, imbalance                    *prometheus.Desc
@@ -40,11 +42,18 @@ type metricSet struct {
 	changes, failed, moved, held, move, blocked *prometheus.Desc
 }
 
+// all returns the metrics by name.
+func (m *metricSet) all() map[string]*prometheus.Desc { return m.byName }
+
 func newMetricSet() *metricSet {
+	byName := map[string]*prometheus.Desc{}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("epair_"+name, help, labels, nil)
+		name = "epair_" + name
+		byName[name] = prometheus.NewDesc(name, help, labels, nil)
+		return byName[name]
 	}
 	return &metricSet{
+		byName:     byName,
 		build:      desc("build_info", "What is running; always 1.", "version", "goversion"),
 		pairs:      desc("pairs", "Pairs that there are."),
 		pairUp:     desc("pair_up", "Whether both ends of the pair are up.", "pair"),
@@ -70,19 +79,14 @@ func newMetricSet() *metricSet {
 		failed:     desc("fence_failed_total", "Live changes that were given up; all stayed as it was."),
 		moved:      desc("fence_moved_buckets_total", "Buckets that went to another worker."),
 		held:       desc("fence_held_buckets_total", "Of these, those that had frames in flight."),
-		move:       desc("fence_move_seconds", "From the request to the move of a bucket, since the start.", "quantile"),
-		blocked:    desc("fence_blocked_seconds", "How long the direction that waited longest waited, per change.", "quantile"),
+		move:       desc("fence_move_seconds", "From the request to the move of a bucket, since the start.", "statistic"),
+		blocked:    desc("fence_blocked_seconds", "How long the direction that waited longest waited, per change.", "statistic"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	m := c.m
-	for _, d := range []*prometheus.Desc{
-		m.build, m.pairs, m.pairUp, m.pairInfo, m.rx, m.rxBytes, m.tx, m.txBytes, m.drops, m.queued, m.imbalance,
-		m.handed, m.batches, m.workerInfo, m.turns, m.empty, m.sleeps, m.wakes, m.yields, m.cpu, m.wait,
-		m.changes, m.failed, m.moved, m.held, m.move, m.blocked,
-	} {
+	for _, d := range c.m.all() {
 		ch <- d
 	}
 }
@@ -166,9 +170,9 @@ func (c *collector) fence(o out) {
 	o.count(c.m.moved, f.Moved)
 	o.count(c.m.held, f.Held)
 	const micro = 1e-6
-	o.gauge(c.m.move, f.MoveP50Micros*micro, "0.5")
-	o.gauge(c.m.move, f.MoveP99Micros*micro, "0.99")
-	o.gauge(c.m.move, f.MoveMaxMicros*micro, "1")
-	o.gauge(c.m.blocked, f.BlockedP50Micros*micro, "0.5")
-	o.gauge(c.m.blocked, f.BlockedMaxMicros*micro, "1")
+	o.gauge(c.m.move, f.MoveP50Micros*micro, "p50")
+	o.gauge(c.m.move, f.MoveP99Micros*micro, "p99")
+	o.gauge(c.m.move, f.MoveMaxMicros*micro, "max")
+	o.gauge(c.m.blocked, f.BlockedP50Micros*micro, "p50")
+	o.gauge(c.m.blocked, f.BlockedMaxMicros*micro, "max")
 }
