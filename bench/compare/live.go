@@ -60,6 +60,7 @@ func Switch(s Switching) Measure {
 			return err
 		}
 		defer func() { err = errors.Join(err, t.Close()) }()
+		t.Own = v.run.own[way{v.Mode, s.Rate}]
 		for k, kind := range kinds {
 			r, err := scenario.Switch{Rate: s.Rate, Every: s.Every, Change: func(_ context.Context, i int) error {
 				return kind.set(d, kind.values[i%len(kind.values)])

@@ -24,7 +24,7 @@ func Search(name string, loss float64) Measure {
 			return err
 		}
 		x := roundOf(&r.Best)
-		x.PPS, x.Latency = r.PPS, nil
+		x.PPS, x.Latency, x.CPUNs = r.PPS, nil, nil // what the load costs at this rate wasn't measured
 		x.Values = map[string]float64{"trials": float64(len(r.Trials))}
 		switch {
 		case r.PPS == 0:

@@ -280,7 +280,7 @@ func (f *File) price() (*Plot, error) {
 	decades(&p.X)
 	decades(&p.Y)
 	s, err := svg(p, 700, 360, "CPU price of a frame against the rate", "Time in which the used CPUs weren't idle, for each frame delivered, less what the load costs by itself. A cell whose price is lost in the noise (0 or less) has no point. The tables have the figures.")
-	return &Plot{Title: "CPU price against rate", SVG: s, Keys: keys}, err
+	return &Plot{Title: "Price of a frame against the rate", SVG: s, Keys: keys}, err
 }
 
 // timeline draws arrivals while settings changed.
