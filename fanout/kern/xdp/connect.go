@@ -1,10 +1,6 @@
 package xdp
 
-import (
-	"errors"
-
-	"github.com/cilium/ebpf"
-)
+import "github.com/cilium/ebpf"
 
 // connect puts the device by which frames of a direction leave into the map.
 func (x *crossing) connect(dir int) error {
@@ -12,7 +8,10 @@ func (x *crossing) connect(dir int) error {
 	if err := to.takes(); err != nil {
 		return err
 	}
-	if err := errors.Join(x.shared.clear(x.ports[dir]), x.shared.noteLosses(to.id)); err != nil {
+	if err := x.shared.clear(x.ports[dir]); err != nil {
+		return err
+	}
+	if err := x.shared.noteLosses(to.id, !to.inner); err != nil {
 		return err
 	}
 	to.noted = true

@@ -53,11 +53,12 @@ type crossEpairFenceLayout struct {
 }
 
 type crossEpairQueue struct {
-	_    structs.HostLayout
-	In   uint64
-	Pad0 [7]uint64
-	Out  uint64
-	Pad1 [7]uint64
+	_      structs.HostLayout
+	In     uint64
+	Pad0   [7]uint64
+	Out    uint64
+	Marker uint64
+	Pad1   [6]uint64
 }
 
 type crossEpairScratch struct {

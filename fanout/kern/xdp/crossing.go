@@ -206,6 +206,9 @@ func (x *crossing) Close() error {
 		return nil
 	}
 	errs := []error{x.stopThreads()}
+	if x.spreads { // no frame of ours may be in a worker's queue when another pair gets our ports
+		errs = append(errs, x.gatherFrames())
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.closed = true
@@ -215,7 +218,7 @@ func (x *crossing) Close() error {
 		}
 	}
 	if x.placed {
-		errs = append(errs, x.shared.givePorts(x.ports))
+		errs = append(errs, x.shared.givePorts(x.ports, !x.spreads))
 	}
 	for _, e := range x.ends {
 		if e != nil {

@@ -196,7 +196,7 @@ func (e *end) detach() error {
 func (e *end) close(s *shared) error {
 	var errs []error
 	if e.noted {
-		errs = append(errs, s.forgetLosses(e.id))
+		errs = append(errs, s.forgetLosses(e.id, !e.inner))
 	}
 	return errors.Join(append(errs, unix.Close(e.outer.NetNS))...)
 }

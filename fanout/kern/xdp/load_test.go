@@ -153,3 +153,31 @@ func TestOverloadFromEveryCPU(t *testing.T) {
 		}
 	}
 }
+
+// A pair that is closed under load leaves nothing in queues that the next one could take for its own.
+func TestReplacedUnderLoad(t *testing.T) {
+	w := newWorld(t, 1500, 2)
+	x := w.cross(t, kern.Pool)
+	r := w.rig(t, w.cpus, 0, 60)
+	ports := x.ports
+	r.run(t, time.Second, func(int) {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+		x = mustNew(t, w.config(kern.Pool))
+	})
+	balance(t, x)
+	if n, err := x.Moving(); n != 0 || err != nil {
+		t.Errorf("%d buckets are moving (%v)", n, err)
+	}
+	if x.ports != ports {
+		t.Errorf("ports %v became %v", ports, x.ports)
+	}
+	got, err := r.sink.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Reordered != 0 || got.Duplicated != 0 || got.Delivered == 0 {
+		t.Errorf("of %d frames, %d were out of order, %d came twice", got.Delivered, got.Reordered, got.Duplicated)
+	}
+}

@@ -12,8 +12,8 @@ import (
 // losses is struct epair_losses.
 type losses struct{ Sent, Ring, Down, Dead, Redirect uint64 }
 
-// noteLosses begins to count what the kernel loses of a device's frames.
-func (s *shared) noteLosses(id device) error {
+// noteLosses begins to count what the kernel loses of a device's frames and, if asked to, sends.
+func (s *shared) noteLosses(id device, sent bool) error {
 	n, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
@@ -21,10 +21,30 @@ func (s *shared) noteLosses(id device) error {
 	if err := s.o.EpairLost.Put(id, make([]losses, n)); err != nil {
 		return fmt.Errorf("note losses: %w", kern.Explain(err))
 	}
+	return s.countSent(sent, 1)
+}
+
+// countSent lets more or fewer devices have counted what is sent to them.
+func (s *shared) countSent(sent bool, more int) error {
+	if !sent {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted += more
+	if s.closed {
+		return nil
+	}
+	if err := s.o.EpairCountSent.Set(uint32(s.counted)); err != nil {
+		return fmt.Errorf("count what is sent: %w", err)
+	}
 	return nil
 }
 
-func (s *shared) forgetLosses(id device) error {
+func (s *shared) forgetLosses(id device, sent bool) error {
+	if err := s.countSent(sent, -1); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -14,19 +14,18 @@ import (
 // liveFrames is BPF_F_TEST_XDP_LIVE_FRAMES: what the program says of a frame is done with it.
 const liveFrames = 2
 
-// sendMarkers sends a marker to each of one or two ports through each worker's queue, and the ring behind it. It
-// returns their number, which is higher than those of earlier ones, and how many they are to each port.
-func (s *shared) sendMarkers(ports []uint32) (number uint32, n int, err error) {
+// sendMarkers sends a marker to each port through each worker's queue, and the ring behind it. It returns their
+// number, which is higher than those of earlier ones, and how many they are to each port.
+func (s *shared) sendMarkers(ports [2]uint32) (number uint32, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.marker++
 	cpus := uint32(s.workers[len(s.workers)-1] + 1)
-	order := sharedEpairOrder{Number: s.marker, Cpus: cpus}
-	copy(order.Ports[:], ports)
+	order := sharedEpairOrder{Number: s.marker, Cpus: cpus, Ports: ports}
 	if err := s.o.EpairNow.Set(order); err != nil {
 		return 0, 0, fmt.Errorf("send markers: %w", err)
 	}
-	_, err = s.o.EpairSendMarker.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: uint32(len(ports)) * cpus, Flags: liveFrames})
+	_, err = s.o.EpairSendMarker.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: 2 * cpus, Flags: liveFrames})
 	if err != nil {
 		return 0, 0, fmt.Errorf("send markers: %w", kern.Explain(err))
 	}
@@ -40,17 +39,31 @@ func (s *shared) cpus() []int {
 	return s.workers
 }
 
-// tally is what is known of the markers of one drain, by direction.
+// passed says whether the queues of all workers are past the markers of a number.
+func (s *shared) passed(number uint32) (bool, error) {
+	for _, cpu := range s.cpus() {
+		var q sharedEpairQueue
+		if err := s.o.EpairQueues.Lookup(uint32(cpu), &q); err != nil {
+			return false, fmt.Errorf("read queue of CPU %d: %w", cpu, err)
+		}
+		if q.Marker < uint64(number) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// tally is what is known of the markers of one drain.
 type tally struct {
-	first  uint32 // number of the first ones
-	sent   [2]int
-	marked [2]uint32 // that had come out before
-	lost   [2]uint64 // frames and markers that the kernel had lost before
+	first  uint32    // number of the first ones
+	sent   int       // in each direction
+	marked [2]uint32 // had come out before, by direction
+	lost   [2]uint64 // frames and markers that the kernel had lost before, by direction
 }
 
 // drain returns when all frames are in the stack that came in before it was called: markers
-// follow them through all queues and rings. Those that get lost are sent again. An end that is down has
-// nothing before it: its rings are empty then.
+// follow them through all queues and rings. Those that get lost are sent again. The rings of an end that is
+// down are empty.
 func (x *crossing) drain() error {
 	if err := x.shared.wait(); err != nil {
 		return err
@@ -70,27 +83,15 @@ func (x *crossing) drain() error {
 // follow sends markers until they have come out.
 func (x *crossing) follow(t *tally) error {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		var ports []uint32
-		var dirs []int
-		for dir, port := range x.ports {
-			if x.ends[1-dir].running() {
-				ports, dirs = append(ports, port), append(dirs, dir)
-			}
-		}
-		if len(ports) == 0 {
-			return nil
-		}
-		number, n, err := x.shared.sendMarkers(ports)
+		number, n, err := x.shared.sendMarkers(x.ports)
 		if err != nil {
 			return err
 		}
 		if t.first == 0 {
 			t.first = number
 		}
-		for _, dir := range dirs {
-			t.sent[dir] += n
-		}
-		if done, err := x.awaitMarkers(t.first, dirs); done || err != nil {
+		t.sent += n
+		if done, err := x.awaitMarkers(t.first); done || err != nil {
 			return err
 		}
 	}
@@ -98,17 +99,26 @@ func (x *crossing) follow(t *tally) error {
 }
 
 // awaitMarkers waits a while for markers of any round from the first on.
-func (x *crossing) awaitMarkers(first uint32, dirs []int) (done bool, err error) {
+func (x *crossing) awaitMarkers(first uint32) (done bool, err error) {
 	const while = 20 * time.Millisecond
 	for deadline := time.Now().Add(while); ; time.Sleep(100 * time.Microsecond) {
 		var marks [2][maxCPUs]uint32
 		if err := x.coll.Variables["epair_marks"].Get(&marks); err != nil {
 			return false, fmt.Errorf("read markers: %w", err)
 		}
-		done := !slices.ContainsFunc(dirs, func(dir int) bool {
-			return slices.ContainsFunc(x.shared.cpus(), func(cpu int) bool { return marks[dir][cpu] < first })
-		})
-		if done || time.Now().After(deadline) {
+		done, late := true, time.Now().After(deadline)
+		for dir := range marks {
+			missing := slices.ContainsFunc(x.shared.cpus(), func(cpu int) bool { return marks[dir][cpu] < first })
+			if missing && late && !x.ends[1-dir].running() {
+				past, err := x.shared.passed(first)
+				if err != nil {
+					return false, err
+				}
+				missing = !past
+			}
+			done = done && !missing
+		}
+		if done || late {
 			return done, nil
 		}
 	}
@@ -139,7 +149,7 @@ func (x *crossing) noteLostMarkers(t *tally) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for dir := range 2 {
-		n := uint64(t.sent[dir])
+		n := uint64(t.sent)
 		if x.ends[1-dir].inner {
 			n -= uint64(marked[dir] - t.marked[dir])
 		}

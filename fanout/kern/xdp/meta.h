@@ -22,7 +22,8 @@ struct epair_queue {
 	__u64 in;
 	__u64 pad0[7];
 	__u64 out;
-	__u64 pad1[7];
+	__u64 marker; /* the last one taken out */
+	__u64 pad1[6];
 };
 
 /* Of each worker's queue, by CPU number: `in` counts, `out` is the number of the frame that was taken out, behind

@@ -127,6 +127,14 @@ func (x *crossing) gather() error {
 	if !x.spreads {
 		return nil
 	}
+	if err := x.gatherFrames(); err != nil {
+		return err
+	}
+	return x.setEgress(false)
+}
+
+// gatherFrames returns when no frame waits for a worker, or carries anything.
+func (x *crossing) gatherFrames() error {
 	err := x.set("epair_spread", uint32(kern.Local))
 	if err == nil {
 		err = x.shared.wait() // behind it, no program runs that takes a bucket elsewhere
@@ -137,17 +145,14 @@ func (x *crossing) gather() error {
 	if err == nil {
 		err = x.shared.wait() // what is out, is in the stack behind it
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = x.set("epair_gate", uint32(open))
 	}
-	x.spreads = false
-	if err := x.set("epair_gate", uint32(open)); err != nil {
-		return err
+	if err == nil {
+		err = x.shared.wait()
 	}
-	if err := x.shared.wait(); err != nil { // for frames that carry something
-		return err
-	}
-	return x.setEgress(false)
+	x.spreads = err != nil
+	return err
 }
 
 // awaitMoved returns when no bucket has frames on their way elsewhere than it should have. Those that lost their

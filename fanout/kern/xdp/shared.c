@@ -30,7 +30,9 @@ int epair_work(struct xdp_md *ctx)
 	struct epair_stamp s;
 	__u64 *gone;
 
-	if (!m->marker && epair_read_meta(&m->fence, &s)) {
+	if (m->marker) {
+		q->marker = m->marker;
+	} else if (epair_read_meta(&m->fence, &s)) {
 		struct epair_queue *lane = lane_of(port, s.bucket);
 
 		*(volatile __u64 *)&q->out = m->number; /* by nobody else */
@@ -105,7 +107,7 @@ struct epair_device {
 
 /* What the kernel did with frames, and lost. */
 struct epair_losses {
-	__u64 sent;	/* into the device */
+	__u64 sent;	/* into the device; counted while epair_count_sent is set, and with losses */
 	__u64 ring;	/* on the way into the device: its ring is full */
 	__u64 down;	/* likewise: it, or its peer, is down, or takes no frames from XDP */
 	__u64 dead;	/* after they came in by the device: the other one is down */
@@ -126,12 +128,15 @@ static __always_inline struct epair_losses *lost(const struct net_device *dev)
 	return bpf_map_lookup_elem(&epair_lost, &d);
 }
 
+/* Whether there is a device of which it matters what was sent. Written by Go. */
+volatile __u32 epair_count_sent;
+
 /* Each call of a driver's ndo_xdp_xmit by a device map (bq_xmit_all in kernel/bpf/devmap.c): up to 16 frames. A veth
  * takes as many as its ring has room for, or none, with an error, if its peer doesn't poll. */
 SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(epair_on_xmit, const struct net_device *from, const struct net_device *to, int sent, int drops, int err)
 {
-	struct epair_losses *l = lost(to);
+	struct epair_losses *l = drops > 0 || epair_count_sent ? lost(to) : 0;
 
 	if (!l)
 		return 0;

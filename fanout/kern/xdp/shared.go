@@ -34,6 +34,7 @@ type shared struct {
 	ports   []bool // taken
 	workers []int  // CPUs that have one; nil before they are needed
 	marker  uint32 // number of the last round of markers
+	counted int    // devices that need to know what is sent to them
 	closed  bool
 }
 
@@ -132,13 +133,14 @@ func (s *shared) takePorts() (p [2]uint32, err error) {
 	return p, nil
 }
 
-// givePorts gives both back. The devices are taken out of the map.
-func (s *shared) givePorts(p [2]uint32) error {
+// givePorts takes the devices out of the map, and gives both ports back. Some may not be used any more: those for
+// which a worker may still have frames.
+func (s *shared) givePorts(p [2]uint32, again bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
 	for _, i := range p {
-		s.ports[i] = false
+		s.ports[i] = !again
 		if !s.closed {
 			if err := s.o.EpairDevs.Delete(i); err != nil {
 				errs = append(errs, fmt.Errorf("take device from map: %w", err))

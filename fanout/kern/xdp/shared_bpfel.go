@@ -63,11 +63,12 @@ type sharedEpairOrder struct {
 }
 
 type sharedEpairQueue struct {
-	_    structs.HostLayout
-	In   uint64
-	Pad0 [7]uint64
-	Out  uint64
-	Pad1 [7]uint64
+	_      structs.HostLayout
+	In     uint64
+	Pad0   [7]uint64
+	Out    uint64
+	Marker uint64
+	Pad1   [6]uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -89,6 +90,7 @@ const (
 	sharedProgEpairOnXmit     = "epair_on_xmit"
 	sharedProgEpairSendMarker = "epair_send_marker"
 	sharedProgEpairWork       = "epair_work"
+	sharedVarEpairCountSent   = "epair_count_sent"
 	sharedVarEpairFenceLayout = "epair_fence_layout"
 	sharedVarEpairNow         = "epair_now"
 )
@@ -162,6 +164,7 @@ type sharedMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type sharedVariableSpecs struct {
+	EpairCountSent   *ebpf.VariableSpec `ebpf:"epair_count_sent"`
 	EpairFenceLayout *ebpf.VariableSpec `ebpf:"epair_fence_layout"`
 	EpairNow         *ebpf.VariableSpec `ebpf:"epair_now"`
 }
@@ -217,6 +220,7 @@ func (m *sharedMaps) Close() error {
 //
 // It can be passed to loadSharedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type sharedVariables struct {
+	EpairCountSent   *ebpf.Variable `ebpf:"epair_count_sent"`
 	EpairFenceLayout *ebpf.Variable `ebpf:"epair_fence_layout"`
 	EpairNow         *ebpf.Variable `ebpf:"epair_now"`
 }
