@@ -164,6 +164,9 @@ func TestReplacedUnderLoad(t *testing.T) {
 		if err := x.Close(); err != nil {
 			t.Error(err)
 		}
+		if n := waitingForWorkers(t, x.shared); n != 0 {
+			t.Errorf("%d frames wait for workers behind Close", n)
+		}
 		x = mustNew(t, w.config(kern.Pool))
 	})
 	balance(t, x)
@@ -180,4 +183,15 @@ func TestReplacedUnderLoad(t *testing.T) {
 	if got.Reordered != 0 || got.Duplicated != 0 || got.Delivered == 0 {
 		t.Errorf("of %d frames, %d were out of order, %d came twice", got.Delivered, got.Reordered, got.Duplicated)
 	}
+}
+
+// waitingForWorkers is how many frames of all pairs wait for a worker.
+func waitingForWorkers(t *testing.T, s *shared) (n int) {
+	t.Helper()
+	var i uint32
+	var q sharedEpairQueue
+	for it := s.o.EpairLanes.Iterate(); it.Next(&i, &q); {
+		n += int(q.In - q.Out)
+	}
+	return n
 }
