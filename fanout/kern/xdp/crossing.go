@@ -37,11 +37,11 @@ type crossing struct {
 	spreads bool       // frames pass the fence
 	polled  bool       // the outer devices' NAPIs have threads
 
-	mu          sync.Mutex // taken behind turn; what it guards changes only while turn is held too
-	mode        kern.Mode
-	threads     [2]*napi.Threads // of the ends, in mode poller
-	lostMarkers [2]uint64        // among what the kernel lost
-	closed      bool
+	mu      sync.Mutex // taken behind turn; what it guards changes only while turn is held too
+	mode    kern.Mode
+	threads [2]*napi.Threads // of the ends, in mode poller
+	markers [2]uint32        // that were sent, by direction
+	closed  bool
 }
 
 // New makes the crossing of a pair. The ends' offloads are as doc.go wants them.

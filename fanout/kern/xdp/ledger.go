@@ -70,10 +70,13 @@ func (x *crossing) read(dir int) (l kern.Ledger, err error) {
 		return l, err
 	}
 	l = kern.Ledger{Rx: after.Rx, RxBytes: after.RxBytes, Tx: c.Tx, TxBytes: c.TxBytes, Drops: c.Drops, PerCPU: c.PerCPU}
-	// Markers that were lost are no frames.
-	ring := min(out.Ring, x.lostMarkers[dir])
+	markers, err := x.lostMarkers(dir) // which are no frames
+	if err != nil {
+		return l, err
+	}
+	ring := min(out.Ring, markers)
 	out.Ring -= ring
-	out.Down -= min(out.Down, x.lostMarkers[dir]-ring)
+	out.Down -= min(out.Down, markers-ring)
 	if !to.inner {
 		l.Tx, l.PerCPU = out.Sent, sent
 		l.TxBytes = l.RxBytes

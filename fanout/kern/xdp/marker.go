@@ -1,7 +1,6 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -53,13 +52,8 @@ func (s *shared) passed(number uint32) (bool, error) {
 	return true, nil
 }
 
-// tally is what is known of the markers of one drain.
-type tally struct {
-	first  uint32    // number of the first ones
-	sent   int       // in each direction
-	marked [2]uint32 // had come out before, by direction
-	lost   [2]uint64 // frames and markers that the kernel had lost before, by direction
-}
+// nowhere is no port: the worker drops what leaves there.
+const nowhere = ^uint32(0)
 
 // drain returns when all frames are in the stack that came in before it was called: markers
 // follow them through all queues and rings. Those that get lost are sent again. The rings of an end that is
@@ -68,34 +62,44 @@ func (x *crossing) drain() error {
 	if err := x.shared.wait(); err != nil {
 		return err
 	}
-	t := &tally{}
-	var err error
-	if t.marked, t.lost, err = x.markers(); err != nil {
-		return err
-	}
-	err = x.follow(t)
-	if err = errors.Join(err, x.noteLostMarkers(t)); err != nil {
-		return err
-	}
-	return x.shared.wait() // for the polls in which they came out
-}
-
-// follow sends markers until they have come out.
-func (x *crossing) follow(t *tally) error {
+	first := uint32(0)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		number, n, err := x.shared.sendMarkers(x.ports)
+		number, err := x.follow()
 		if err != nil {
 			return err
 		}
-		if t.first == 0 {
-			t.first = number
+		if first == 0 {
+			first = number
 		}
-		t.sent += n
-		if done, err := x.awaitMarkers(t.first); done || err != nil {
+		if done, err := x.awaitMarkers(first); err != nil {
 			return err
+		} else if done {
+			return x.shared.wait() // for the polls in which they came out
 		}
 	}
 	return fmt.Errorf("markers don't come out of %s (is the pair overloaded?)", x.name)
+}
+
+// follow sends a round of markers to those ends that are up, and returns their number.
+func (x *crossing) follow() (uint32, error) {
+	ports := x.ports
+	for dir := range ports {
+		if !x.ends[1-dir].running() {
+			ports[dir] = nowhere
+		}
+	}
+	number, n, err := x.shared.sendMarkers(ports)
+	if err != nil {
+		return 0, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for dir, port := range ports {
+		if port != nowhere {
+			x.markers[dir] += uint32(n)
+		}
+	}
+	return number, nil
 }
 
 // awaitMarkers waits a while for markers of any round from the first on.
@@ -124,38 +128,17 @@ func (x *crossing) awaitMarkers(first uint32) (done bool, err error) {
 	}
 }
 
-// markers reads how many markers have come out, and what the kernel has lost before the ends.
-func (x *crossing) markers() (marked [2]uint32, lost [2]uint64, err error) {
-	if err := x.coll.Variables["epair_marked"].Get(&marked); err != nil {
-		return marked, lost, fmt.Errorf("read markers: %w", err)
+// lostMarkers is how many markers of a direction the kernel counts among what it has lost: those that haven't
+// come out. Where our program drops them on the way into the device, that's all of them.
+func (x *crossing) lostMarkers(dir int) (uint64, error) {
+	if !x.ends[1-dir].inner {
+		return uint64(x.markers[dir]), nil
 	}
-	for dir := range lost {
-		l, _, err := x.shared.lost(x.ends[1-dir].id)
-		if err != nil {
-			return marked, lost, err
-		}
-		lost[dir] = l.Ring + l.Down
+	var out [2]uint32
+	if err := x.coll.Variables["epair_marked"].Get(&out); err != nil {
+		return 0, fmt.Errorf("read markers: %w", err)
 	}
-	return marked, lost, nil
-}
-
-// noteLostMarkers keeps markers that the kernel lost out of the ledger. Where our program drops them on the
-// way into the device, the tracepoint takes every one for a loss.
-func (x *crossing) noteLostMarkers(t *tally) error {
-	marked, lost, err := x.markers()
-	if err != nil {
-		return err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for dir := range 2 {
-		n := uint64(t.sent)
-		if x.ends[1-dir].inner {
-			n -= uint64(marked[dir] - t.marked[dir])
-		}
-		x.lostMarkers[dir] += min(n, lost[dir]-t.lost[dir])
-	}
-	return nil
+	return uint64(x.markers[dir] - out[dir]), nil
 }
 
 // maxCPUs is EPAIR_MAX_CPUS.
