@@ -23,7 +23,7 @@ func newRSSCraft(e *env) *cobra.Command {
 	var f rssFlags
 	var worker, count int
 	cmd := &cobra.Command{
-		Use: "craft --worker K [PROTO SRC DST[:PORT]]", Short: "Find flows that land on a worker",
+		Use: "craft --worker K [PROTO SRC[:PORT] DST:PORT]", Short: "Find flows that land on a worker",
 		Long: `Find flows that land on a worker, by trying source ports from that of the flow given, or from 1024, up. Without a
 flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
 		Example: "  epair rss craft --worker 1 --count 4 --live tcp 10.0.0.1 10.0.0.2:5201",
@@ -35,7 +35,7 @@ flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
 			if !cmd.Flags().Changed("worker") || worker < 0 || worker >= t.Workers() || count < 1 {
 				return usageError{fmt.Errorf("rss craft: name --worker, from 0 to %d, and --count, from 1", t.Workers()-1)}
 			}
-			tuple, err := rss.ParseTuple(cmp.Or(strings.Join(args, " "), "udp 10.0.0.1:0 10.0.0.2:9"))
+			tuple, err := parseCraft(args)
 			if err != nil {
 				return usageError{err}
 			}
@@ -56,6 +56,17 @@ flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
 	cmd.Flags().IntVar(&worker, "worker", 0, "the worker to hit")
 	cmd.Flags().IntVar(&count, "count", 1, "how many flows")
 	return cmd
+}
+
+// parseCraft reads a tuple whose source may have no port.
+func parseCraft(words []string) (rss.Tuple, error) {
+	words = strings.Fields(cmp.Or(strings.Join(words, " "), "udp 10.0.0.1 10.0.0.2:9"))
+	if len(words) == 3 {
+		if a, err := netip.ParseAddr(words[1]); err == nil {
+			words[1] = netip.AddrPortFrom(a, 0).String()
+		}
+	}
+	return rss.ParseTuple(strings.Join(words, " "))
 }
 
 // craft tries source ports.

@@ -18,11 +18,20 @@ import (
 //	1   message, or what keys do
 const frameLines = 6
 
+// A line of each table is 80 columns wide at most.
 const (
-	pairHead   = " PAIR             MODE           STATE   a→b/s  bit/s   b→a/s  bit/s  DROP/s QUEUED"
-	workerHead = " WORKER          CPU   BUSY   WAIT  TURNS/s EMPTY/s SLEEPS/s  PAIR"
-	keyHelp    = " ↑↓ choose   i inline   p pool   o poller   q quit"
+	pairFormat   = " %-15s %-13s %-5s %7s %6s %7s %6s %6s %6s"
+	workerFormat = " %-15s %3v %6s %6s %8s %8s %8s  %s"
+	keyHelp      = " ↑↓ choose   i inline   p pool   o poller   q quit"
 )
+
+func pairHead() string {
+	return fmt.Sprintf(pairFormat, "PAIR", "MODE", "STATE", "a→b/s", "bit/s", "b→a/s", "bit/s", "DROP/s", "QUEUED")
+}
+
+func workerHead() string {
+	return fmt.Sprintf(workerFormat, "WORKER", "CPU", "BUSY", "WAIT", "TURNS/s", "EMPTY/s", "SLEEPS/s", "PAIR")
+}
 
 // ANSI sequences of what stands out (ECMA-48, SGR).
 const (
@@ -36,9 +45,9 @@ func (m *topModel) workerLines() int { return min(len(m.rates.Workers), max(m.he
 
 // View implements tea.Model.
 func (m *topModel) View() string {
-	lines := []string{m.summary(), "", m.styled(bold, pairHead)}
+	lines := []string{m.summary(), "", m.styled(bold, pairHead())}
 	lines = append(lines, m.pairView()...)
-	lines = append(lines, "", m.styled(bold, workerHead))
+	lines = append(lines, "", m.styled(bold, workerHead()))
 	for i := range m.workerLines() {
 		lines = append(lines, m.fit(workerLine(&m.rates.Workers[i])))
 	}
@@ -87,13 +96,12 @@ func (m *topModel) pairView() []string {
 }
 
 func pairLine(p *pairRate) string {
-	return fmt.Sprintf(" %-16s %-14s %-5s %7s %6s %7s %6s %7s %6s", clip(p.Name, 16), p.Datapath+"/"+p.Mode, p.State,
-		si(p.AB.Tx), si(p.AB.TxBits), si(p.BA.Tx), si(p.BA.TxBits), si(p.AB.Drops+p.BA.Drops), si(float64(p.AB.Queued+p.BA.Queued)))
+	return fmt.Sprintf(pairFormat, clip(p.Name, 15), p.Datapath+"/"+p.Mode, p.State, si(p.AB.Tx), si(p.AB.TxBits), si(p.BA.Tx), si(p.BA.TxBits),
+		si(p.AB.Drops+p.BA.Drops), si(float64(p.AB.Queued+p.BA.Queued)))
 }
 
 func workerLine(w *workerRate) string {
-	return fmt.Sprintf(" %-15s %3d %6s %6s  %7s %7s %8s  %s", clip(w.Name, 15), w.CPU, percent(w.Busy), percent(w.Wait),
-		si(w.Turns), si(w.Empty), si(w.Sleeps), w.Pair)
+	return fmt.Sprintf(workerFormat, clip(w.Name, 15), w.CPU, percent(w.Busy), percent(w.Wait), si(w.Turns), si(w.Empty), si(w.Sleeps), w.Pair)
 }
 
 // clip shortens s to n characters, and shows that it did.
