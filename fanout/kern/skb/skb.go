@@ -47,7 +47,8 @@ type crossing struct {
 	poller  *poller
 	noPool  error // why there is no mode pool
 	settled time.Time
-	watch   *watch // tc: of the inner ends' addresses
+	watches *watches // tc: of the inner ends' addresses
+	targets *targets
 	// Unsteered frames of earlier modes, of which the ledger doesn't tell.
 	unsteered [2]uint64
 	notes     []string
@@ -134,8 +135,8 @@ func (c *crossing) free() error {
 			errs = append(errs, m.close())
 		}
 	}
-	if c.watch != nil {
-		errs = append(errs, c.watch.close())
+	if c.targets != nil {
+		errs = append(errs, c.watches.remove(c.targets))
 	}
 	if c.progs != nil {
 		errs = append(errs, c.progs.close())

@@ -49,7 +49,10 @@ func (c *crossing) layTC(cfg *kern.Config) error {
 		c.noPool = fmt.Errorf("%w: mode pool between two existing devices, where no backlog follows the program (use datapath xdp or user)", kern.ErrRefused)
 	}
 	var err error
-	c.watch, err = newWatch(cfg.A.Outer.NetNS, c.progs.target, [2]*targetEnd{targetOf(cfg.B), targetOf(cfg.A)})
+	if c.watches, err = watchesOf(c.policy); err != nil {
+		return err
+	}
+	c.targets, err = c.watches.add(cfg.A.Outer, c.progs.target, [2]*targetEnd{targetOf(cfg.B), targetOf(cfg.A)})
 	if err != nil {
 		return err
 	}
@@ -63,8 +66,10 @@ func checkTC(ends [2]kern.End) error {
 			return fmt.Errorf("%w: end %c has no outer side that tc could stitch (use datapath user)", kern.ErrRefused, 'a'+i)
 		}
 	}
-	same, err := sameNS(ends[0].Outer, ends[1].Outer)
-	if err == nil && !same {
+	a, aerr := idOf(ends[0].Outer)
+	b, berr := idOf(ends[1].Outer)
+	err := errors.Join(aerr, berr)
+	if err == nil && a != b {
 		err = fmt.Errorf("%w: %s and %s are in different namespaces, which tc can't stitch (use datapath xdp or user)", kern.ErrRefused, ends[0].Outer.Name, ends[1].Outer.Name)
 	}
 	return err

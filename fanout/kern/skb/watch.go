@@ -12,21 +12,27 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/epair-net/epair/fanout/kern"
 	"github.com/epair-net/epair/internal/netns"
 )
 
-// watch keeps the map of targets true: the address of each inner end, and whether it is in another
-// namespace than its outer side, and up. It sits in the outer sides' namespace, from where the kernel tells the inner
-// ends' addresses too (NETLINK_LISTEN_ALL_NSID, netlink(7)): nothing is open in the inner ends' namespaces.
-// Its socket waits in the runtime's poller, not in a thread.
+// watch keeps the maps of targets true of all crossings whose outer sides are in one namespace: the address of each
+// inner end, and whether it is in another namespace than its outer side, and up. It sits in the outer sides'
+// namespace, from where the kernel tells the inner ends' addresses too (NETLINK_LISTEN_ALL_NSID, netlink(7)): nothing is
+// open in the inner ends' namespaces. Its socket waits in the runtime's poller, not in a thread.
 type watch struct {
-	target *ebpf.Map
-	sock   *os.File
-	conn   syscall.RawConn
-	ask    nl.SocketHandle
-	done   sync.WaitGroup
+	sock *os.File
+	conn syscall.RawConn
+	done sync.WaitGroup
 
+	mu  sync.Mutex // guards what follows, and the maps of targets
+	ask nl.SocketHandle
+	all map[*targets]struct{}
+}
+
+// targets is where one crossing's frames go to.
+type targets struct {
+	w    *watch
+	m    *ebpf.Map     // skb_target
 	ends [2]*targetEnd // that direction 0 and 1 go to
 }
 
@@ -41,22 +47,35 @@ type targetEnd struct {
 	nsid  int  // of the inner end's namespace; -1 if it's the outer side's
 }
 
-func newWatch(ns int, target *ebpf.Map, ends [2]*targetEnd) (*watch, error) {
-	w := &watch{target: target, ends: ends}
+func newWatch(ns int) (*watch, error) {
+	w := &watch{all: map[*targets]struct{}{}}
 	err := netns.Do(ns, func() (err error) {
 		if w.ask.Socket, err = nl.Subscribe(unix.NETLINK_ROUTE); err != nil {
 			return err
 		}
 		return w.open()
 	})
-	if err == nil {
-		err = w.look()
-	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch ends: %w", err), w.close())
+		return nil, errors.Join(err, w.close())
 	}
 	w.done.Go(w.run)
 	return w, nil
+}
+
+// add keeps t true from now on.
+func (w *watch) add(t *targets) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all[t] = struct{}{}
+	return w.look(t)
+}
+
+// remove says whether no targets are left.
+func (w *watch) remove(t *targets) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.all, t)
+	return len(w.all) == 0
 }
 
 func (w *watch) open() error {
@@ -75,14 +94,14 @@ func (w *watch) open() error {
 	return err
 }
 
-// look reads all there is to know, and tells the programs.
-func (w *watch) look() error {
-	for dir, e := range w.ends {
-		t := skbSkbTarget{Ifindex: uint32(e.outer)}
-		if err := w.lookAt(e, &t); err != nil {
+// look reads all there is to know for a crossing, and tells its programs.
+func (w *watch) look(t *targets) error {
+	for dir, e := range t.ends {
+		v := skbSkbTarget{Ifindex: uint32(e.outer)}
+		if err := w.lookAt(e, &v); err != nil {
 			return err
 		}
-		if err := w.target.Put(uint32(dir), t); err != nil {
+		if err := t.m.Put(uint32(dir), v); err != nil {
 			return fmt.Errorf("tell programs: %w", err)
 		}
 	}
@@ -145,22 +164,29 @@ func (w *watch) run() {
 	// A message that is longer doesn't parse, and counts as one of concern.
 	buf, oob := make([]byte, 8<<10), make([]byte, unix.CmsgSpace(4))
 	for {
-		concern := false
 		err := w.conn.Read(func(fd uintptr) bool {
 			n, noob, _, _, err := unix.Recvmsg(int(fd), buf, oob, 0)
 			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 				return false
 			}
+			msgs, perr := syscall.ParseNetlinkMessage(buf[:max(n, 0)])
 			// An error is ENOBUFS: events are lost, and any end may be concerned.
-			concern = err != nil || w.concerns(buf[:n], nsidOf(oob[:noob]))
+			w.events(msgs, nsidOf(oob[:noob]), err != nil || perr != nil)
 			return true
 		})
 		if err != nil { // closed
 			return
 		}
-		if concern {
+	}
+}
+
+func (w *watch) events(msgs []syscall.NetlinkMessage, nsid int, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for t := range w.all {
+		if lost || t.concerned(msgs, nsid) {
 			// What can't be read now is passing: the event that follows it makes up for it.
-			_ = w.look()
+			_ = w.look(t)
 		}
 	}
 }
@@ -179,17 +205,14 @@ func nsidOf(oob []byte) int {
 	return -1
 }
 
-func (w *watch) concerns(data []byte, nsid int) bool {
-	msgs, err := syscall.ParseNetlinkMessage(data)
-	if err != nil {
-		return true
-	}
+// concerned says whether messages are about one of the ends.
+func (t *targets) concerned(msgs []syscall.NetlinkMessage, nsid int) bool {
 	for _, m := range msgs {
 		if len(m.Data) < unix.SizeofIfInfomsg {
 			continue
 		}
 		index := int(nl.DeserializeIfInfomsg(m.Data).Index)
-		for _, e := range w.ends {
+		for _, e := range t.ends {
 			if !e.dev && (nsid < 0 && index == e.outer || nsid == e.nsid && index == e.inner) {
 				return true
 			}
@@ -208,13 +231,4 @@ func (w *watch) close() error {
 		w.ask.Socket.Close()
 	}
 	return err
-}
-
-// sameNS says whether two descriptors are the same namespace.
-func sameNS(a, b kern.Device) (bool, error) {
-	var x, y unix.Stat_t
-	if err := errors.Join(unix.Fstat(a.NetNS, &x), unix.Fstat(b.NetNS, &y)); err != nil {
-		return false, fmt.Errorf("identify namespaces: %w", err)
-	}
-	return x.Dev == y.Dev && x.Ino == y.Ino, nil
 }
