@@ -116,7 +116,7 @@ func kernelEnd(e *epair.End, to *kern.End, datapath string) (done func() error, 
 	if e.Kind() == epair.Dev {
 		return func() error { return nil }, nil
 	}
-	carry := epair.CarryVNet
+	carry := epair.CarryAll
 	if datapath == "xdp" {
 		carry = epair.CarryNothing
 	}
