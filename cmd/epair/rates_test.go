@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	tea "github.com/charmbracelet/bubbletea"
+	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/control"
 	"github.com/epair-net/epair/rss"
@@ -50,7 +52,7 @@ func TestBetween(t *testing.T) {
 
 // model is a screen with n pairs and workers.
 func model(n, workers int) *topModel {
-	m := &topModel{ctx: context.Background(), interval: time.Second, width: 80, height: 24}
+	m := &topModel{ctx: context.Background(), width: 80, height: 24}
 	for i := range n {
 		m.rates.Pairs = append(m.rates.Pairs, pairRate{
 			Name: fmt.Sprintf("a-pair-with-a-long-name-%d", i), State: "up", Datapath: "direct", Mode: "poller",
@@ -71,8 +73,8 @@ func TestTopFits(t *testing.T) {
 		{80, 24, 3, 2}, {80, 24, 500, 2}, {80, 24, 0, 2}, {80, 24, 5, 64}, {200, 60, 40, 8}, {40, 12, 9, 3},
 	} {
 		m := model(size.pairs, size.workers)
-		m.Update(tea.WindowSizeMsg{Width: size.w, Height: size.h})
-		lines := strings.Split(m.View(), "\n")
+		m.width, m.height = size.w, size.h
+		lines := m.view()
 		if len(lines) > size.h {
 			t.Errorf("%+v: %d lines", size, len(lines))
 		}
@@ -90,33 +92,38 @@ func TestTopFits(t *testing.T) {
 	}
 }
 
+func screenOf(m *topModel) string { return strings.Join(m.view(), "\n") }
+
 func TestTopKeys(t *testing.T) {
 	m := model(100, 2)
-	press := func(key tea.KeyMsg) tea.Cmd { _, cmd := m.Update(key); return cmd }
-	press(tea.KeyMsg{Type: tea.KeyDown})
-	press(tea.KeyMsg{Type: tea.KeyDown})
+	m.key("down")
+	m.key("j")
 	if m.index() != 2 {
 		t.Errorf("two down: %d", m.index())
 	}
-	press(tea.KeyMsg{Type: tea.KeyEnd})
-	if m.index() != 99 || !strings.Contains(m.View(), "\x1b[7m "+clip(m.rates.Pairs[99].Name, 15)) {
-		t.Errorf("end: %d\n%s", m.index(), m.View())
+	m.key("end")
+	if m.index() != 99 || !strings.Contains(screenOf(m), "\x1b[7m "+clip(m.rates.Pairs[99].Name, 15)) {
+		t.Errorf("end: %d\n%s", m.index(), screenOf(m))
 	}
 	// The chosen pair stays chosen when others go.
 	m.rates.Pairs = m.rates.Pairs[50:]
 	if m.index() != 49 {
 		t.Errorf("after others are gone: %d", m.index())
 	}
-	press(tea.KeyMsg{Type: tea.KeyHome})
+	m.key("home")
 	if m.index() != 0 {
 		t.Errorf("home: %d", m.index())
 	}
-	m.Update(lookMsg{err: fmt.Errorf("the daemon is gone")})
-	if !strings.Contains(m.View(), "the daemon is gone") {
-		t.Error("an error isn't shown")
+	m.key("pgdown")
+	if n := m.index(); n < 5 || n > 24 {
+		t.Errorf("a page down: %d", n)
 	}
-	if cmd := press(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("q")}); cmd == nil || cmd() != tea.Quit() {
-		t.Error("q doesn't quit")
+}
+
+func TestSplitKeys(t *testing.T) {
+	got := splitKeys("q\x1b[A\x1b[5~i\x1bOBxx\x1b")
+	if want := []string{"q", "up", "pgup", "i", "down", "x", "x", "esc"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -127,16 +134,92 @@ func TestTopSetsMode(t *testing.T) {
 	e := &env{socket: w.socket}
 	c := e.client()
 	defer c.Close()
-	m := &topModel{ctx: t.Context(), ask: c, env: e, interval: time.Second, width: 80, height: 24}
-	m.Update(m.look())
-	_, cmd := m.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("i")})
-	m.Update(cmd())
-	if !strings.Contains(m.View(), "web is in mode inline") {
-		t.Errorf("%s", m.View())
+	m := &topModel{ctx: t.Context(), ask: c, env: e, width: 80, height: 24}
+	m.look()(m)
+	m.key("i")()(m)
+	if !strings.Contains(screenOf(m), "web is in mode inline") {
+		t.Errorf("%s", screenOf(m))
 	}
 	if p := parse[control.Pair](w, "show", "web"); p.Mode != "inline" {
 		t.Errorf("%+v", p)
 	}
+	w.must(nil, "del", "web")
+	m.key("p")()(m)
+	if !strings.Contains(screenOf(m), "no such pair") {
+		t.Errorf("an error isn't shown:\n%s", screenOf(m))
+	}
+}
+
+// top takes a terminal, shows what is there, and gives it back as it was.
+func TestTopOnTerminal(t *testing.T) {
+	w := startDaemon(t)
+	w.must(nil, "add", "web", "--a", end("e0", "a"), "--b", end("e0", "b"), "--datapath", "user")
+	far, near := openPTY(t)
+	before, err := unix.IoctlGetTermios(int(near.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t.Context(), w.socket, "top", "--interval", "20ms")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = near, near, near
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var shown strings.Builder
+	until := func(want string) {
+		b := make([]byte, 4096)
+		for !strings.Contains(shown.String(), want) {
+			if err := far.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := far.Read(b)
+			if err != nil {
+				t.Fatalf("no %q: %v in %q", want, err, shown.String())
+			}
+			shown.Write(b[:n])
+		}
+	}
+	until("user/pool")
+	if _, err := far.WriteString("i"); err != nil {
+		t.Fatal(err)
+	}
+	until("web is in mode inline")
+	if _, err := far.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+	until(leaveScreen)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	after, err := unix.IoctlGetTermios(int(near.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal isn't as it was: %v", err)
+	}
+}
+
+// openPTY returns both sides of a new terminal of 80 by 24.
+func openPTY(t *testing.T) (far, near *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far = os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { far.Close() })
+	n, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: 80, Row: 24})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if near, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close() })
+	return far, near
 }
 
 func TestPredict(t *testing.T) {

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"slices"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/control"
 )
@@ -40,9 +41,9 @@ With --once, or --json, rates over one interval are printed, for scripts.`,
 	return cmd
 }
 
-func (e *env) top(ctx context.Context, interval time.Duration) error {
+func (e *env) top(ctx context.Context, interval time.Duration) (err error) {
 	f, ok := e.out.(interface{ Fd() uintptr })
-	if !ok || !term.IsTerminal(f.Fd()) {
+	if !ok || !hasTermios(int(f.Fd())) {
 		return usageError{errors.New("top: the output isn't a terminal (use --once, or 'epair stat --watch')")}
 	}
 	c := e.client()
@@ -51,21 +52,21 @@ func (e *env) top(ctx context.Context, interval time.Duration) error {
 	if err != nil {
 		return err // before the screen is taken
 	}
-	m := &topModel{ctx: ctx, ask: c, env: e, interval: interval, before: first, width: 80, height: 24}
-	m.rates = between(first, first)
-	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithAltScreen(), tea.WithOutput(e.out)).Run()
-	if ctx.Err() != nil {
-		return nil // SIGINT or SIGTERM: as q
+	s, err := openScreen(os.Stdin, e.out, int(f.Fd()))
+	if err != nil {
+		return fmt.Errorf("top: %w", err)
 	}
-	return err
+	defer func() { err = errors.Join(err, s.close()) }()
+	m := &topModel{ctx: ctx, ask: c, env: e, before: first}
+	m.rates = between(first, first)
+	return m.run(s, interval)
 }
 
-// topModel is the state of the screen. It's bubbletea's alone.
+// topModel is the state of the screen. Only run's goroutine touches it.
 type topModel struct {
-	ctx      context.Context // of the command, which asks the daemon until it ends
-	ask      *control.Client
-	env      *env
-	interval time.Duration
+	ctx context.Context // of the command, which asks the daemon until it ends
+	ask *control.Client
+	env *env
 
 	before  sample
 	rates   rates
@@ -76,64 +77,66 @@ type topModel struct {
 	message string // what the last key did, or what is wrong
 }
 
-// Messages of the model.
-type (
-	lookMsg struct {
-		sample
-		err error
-	}
-	tickMsg struct{}
-	setMsg  struct {
-		control.Changed
-		err error
-	}
-)
+// event is what a question or a change to the daemon came to; it changes the model.
+type event func(*topModel)
 
-// Init implements tea.Model.
-func (m *topModel) Init() tea.Cmd { return m.tick() }
-
-func (m *topModel) tick() tea.Cmd {
-	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tickMsg{} })
+// run shows m until a key or a signal ends it.
+func (m *topModel) run(s *screen, interval time.Duration) error {
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	defer signal.Stop(resized)
+	keys, events := s.keys(), make(chan event)
+	later := func(do func() event) {
+		go func() {
+			select {
+			case events <- do():
+			case <-m.ctx.Done():
+			}
+		}()
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		m.width, m.height = s.size()
+		if err := s.show(m.view()); err != nil {
+			return err
+		}
+		select {
+		case <-m.ctx.Done():
+			return nil // SIGINT or SIGTERM: as q
+		case k, ok := <-keys:
+			if !ok || k == "q" || k == "esc" {
+				return nil
+			}
+			if do := m.key(k); do != nil {
+				later(do)
+			}
+		case <-tick.C:
+			later(m.look)
+		case change := <-events:
+			change(m)
+		case <-resized:
+		}
+	}
 }
 
-func (m *topModel) look() tea.Msg {
+// look asks for the counters.
+func (m *topModel) look() event {
 	s, err := m.env.look(m.ctx, m.ask)
-	return lookMsg{s, err}
-}
-
-// Update implements tea.Model.
-func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
-	case tickMsg:
-		return m, m.look
-	case lookMsg:
-		if msg.err != nil {
-			m.message = msg.err.Error()
-		} else {
-			m.rates, m.before = between(m.before, msg.sample), msg.sample
+	return func(m *topModel) {
+		switch {
+		case err != nil:
+			m.message = err.Error()
+		case s.at.After(m.before.at): // an answer that was late isn't shown
+			m.rates, m.before = between(m.before, s), s
 		}
-		return m, m.tick()
-	case setMsg:
-		if m.message = changeLine(msg.Change); msg.err != nil {
-			m.message = msg.err.Error()
-		} else {
-			m.message = fmt.Sprintf("%s is in mode %s: %s", msg.Pair.Name, msg.Pair.Mode, m.message)
-		}
-	case tea.KeyMsg:
-		return m, m.key(msg.String())
 	}
-	return m, nil
 }
 
-// key does what a key asks for.
-func (m *topModel) key(k string) tea.Cmd {
+// key does what a key asks for. What the daemon is to be asked for it returns.
+func (m *topModel) key(k string) func() event {
 	page := max(m.pairLines(), 1)
-	modes := map[string]string{"i": "inline", "p": "pool", "o": "poller"}
 	switch k {
-	case "q", "esc", "ctrl+c":
-		return tea.Quit
 	case "up", "k":
 		m.move(-1)
 	case "down", "j":
@@ -147,17 +150,23 @@ func (m *topModel) key(k string) tea.Cmd {
 	case "end", "G":
 		m.move(len(m.rates.Pairs))
 	}
-	if mode := modes[k]; mode != "" && len(m.rates.Pairs) > 0 {
-		return m.setMode(m.rates.Pairs[m.index()].Name, mode)
+	mode := map[string]string{"i": "inline", "p": "pool", "o": "poller"}[k]
+	if mode == "" || len(m.rates.Pairs) == 0 {
+		return nil
 	}
-	return nil
+	name := m.rates.Pairs[m.index()].Name
+	m.message = fmt.Sprintf("setting %s to mode %s …", name, mode)
+	return func() event { return m.setMode(name, mode) }
 }
 
-func (m *topModel) setMode(name, mode string) tea.Cmd {
-	m.message = fmt.Sprintf("setting %s to mode %s …", name, mode)
-	return func() tea.Msg {
-		c, err := m.ask.Set(m.ctx, name, control.PairChange{Mode: mode})
-		return setMsg{c, err}
+func (m *topModel) setMode(name, mode string) event {
+	c, err := m.ask.Set(m.ctx, name, control.PairChange{Mode: mode})
+	return func(m *topModel) {
+		if err != nil {
+			m.message = err.Error()
+			return
+		}
+		m.message = fmt.Sprintf("%s is in mode %s: %s", c.Pair.Name, c.Pair.Mode, changeLine(c.Change))
 	}
 }
 

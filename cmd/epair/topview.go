@@ -43,8 +43,8 @@ func (m *topModel) pairLines() int { return m.height - frameLines - m.workerLine
 
 func (m *topModel) workerLines() int { return min(len(m.rates.Workers), max(m.height/3, 1)) }
 
-// View implements tea.Model.
-func (m *topModel) View() string {
+// view returns the lines of the screen.
+func (m *topModel) view() []string {
 	lines := []string{m.summary(), "", m.styled(bold, pairHead())}
 	lines = append(lines, m.pairView()...)
 	lines = append(lines, "", m.styled(bold, workerHead()))
@@ -55,7 +55,7 @@ func (m *topModel) View() string {
 	if m.message != "" {
 		last = " " + m.message
 	}
-	return strings.Join(append(lines, m.fit(last)), "\n")
+	return append(lines, m.fit(last))
 }
 
 func (m *topModel) summary() string {
