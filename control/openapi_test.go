@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -216,6 +217,27 @@ func TestOpenAPIEnums(t *testing.T) {
 			if err := c.Check(); (err == nil) != slices.Contains(values, v) {
 				t.Errorf("%s %s: %v", key, v, err)
 			}
+		}
+	}
+}
+
+// docs/api.md names every route, and every metric the part of its name that tells it from the others.
+func TestAPIDoc(t *testing.T) {
+	data, err := os.ReadFile("../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, r := range (*Daemon)(nil).routes() {
+		if path := strings.ReplaceAll(r.path, "{name}", "NAME"); !strings.Contains(text, "`"+r.method+" "+path) {
+			t.Errorf("docs/api.md doesn't name %s %s", r.method, path)
+		}
+	}
+	for name := range newMetricSet().all() {
+		name = strings.TrimPrefix(name, "epair_")
+		short := strings.TrimPrefix(strings.TrimPrefix(name, "worker"), "fence")
+		if name != "build_info" && !strings.Contains(text, "epair_"+name) && !strings.Contains(text, "…"+short) {
+			t.Errorf("docs/api.md doesn't name epair_%s", name)
 		}
 	}
 }
