@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -37,33 +36,7 @@ func (d *Daemon) Pair(name string) (a Pair, ok bool) {
 
 // Stat returns all counters.
 func (d *Daemon) Stat() Stat {
-	return Stat{Pairs: d.Pairs(), Workers: d.workers()}
-}
-
-func (d *Daemon) workers() []Worker {
-	infos := d.pool.Workers()
-	all := make([]Worker, len(infos))
-	for i, w := range infos {
-		all[i] = Worker{
-			ID: w.ID, Name: w.Name, CPU: w.CPU, TID: w.TID, Pair: w.Pair,
-			Turns: w.Turns, Empty: w.Empty, Sleeps: w.Sleeps, Wakes: w.Wakes, Yields: w.Yields,
-		}
-		all[i].CPUNanos, all[i].WaitNanos = schedstat(w.TID)
-	}
-	return all
-}
-
-// schedstat returns how long a thread ran, and how long it waited for its CPU; 0 if the thread is gone or the
-// kernel doesn't count (Documentation/scheduler/sched-stats.rst).
-func schedstat(tid int) (ran, waited uint64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
-	if err != nil {
-		return 0, 0
-	}
-	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
-		return 0, 0
-	}
-	return ran, waited
+	return Stat{Pairs: d.Pairs(), Workers: d.view.get(d.pool)}
 }
 
 // RSS returns which worker owns which flow.
@@ -84,7 +57,7 @@ func AnswerRSS(h *rss.Hasher, t *rss.Table) RSS {
 
 // Pool returns the workers, and what changes did.
 func (d *Daemon) Pool() Pool {
-	a := Pool{Policy: cmp.Or(d.cfg.Pool.Policy, "other"), Priority: d.cfg.Pool.Priority, Workers: d.workers(), Fence: answerFence(d.pool.Fence())}
+	a := Pool{Policy: cmp.Or(d.cfg.Pool.Policy, "other"), Priority: d.cfg.Pool.Priority, Workers: d.view.get(d.pool), Fence: answerFence(d.pool.Fence())}
 	var on []string
 	for _, w := range a.Workers {
 		if w.Pair == "" {
@@ -92,6 +65,8 @@ func (d *Daemon) Pool() Pool {
 		}
 	}
 	a.CPUs = strings.Join(on, ",")
+	now, past, total := d.pool.Faults()
+	a.Stuck, a.Recovered, a.Faults = answerFaults(now), answerFaults(past), total
 	return a
 }
 

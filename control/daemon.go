@@ -24,6 +24,7 @@ type Daemon struct {
 	pool   *fanout.Pool
 	ports  *ports
 	pairs  registry
+	view   workersView
 	kernel kernel
 
 	// policy is held by who changes what concerns all pairs, and read-held by who adds or

@@ -39,6 +39,8 @@ type metricSet struct {
 	handed, batches                             *prometheus.Desc
 	workerInfo, turns, empty                    *prometheus.Desc
 	sleeps, wakes, yields, cpu, wait            *prometheus.Desc
+	frames, queueMean, queueMax, sojourn        *prometheus.Desc
+	stuck, faults                               *prometheus.Desc
 	changes, failed, moved, held, move, blocked *prometheus.Desc
 }
 
@@ -75,6 +77,12 @@ func newMetricSet() *metricSet {
 		yields:     desc("worker_yields_total", "Times that the worker offered its CPU to others.", "worker"),
 		cpu:        desc("worker_cpu_seconds_total", "Time that the worker's thread ran.", "worker"),
 		wait:       desc("worker_wait_seconds_total", "Time that the thread could run and its CPU was taken.", "worker"),
+		frames:     desc("worker_frames_total", "Frames that the worker received or that were handed over to it.", "worker"),
+		queueMean:  desc("worker_queue_frames", "Frames handed over to the worker that wait, mean of the last second.", "worker"),
+		queueMax:   desc("worker_queue_max_frames", "The same, the most.", "worker"),
+		sojourn:    desc("worker_sojourn_seconds", "How long such frames wait, in the last second.", "worker", "statistic"),
+		stuck:      desc("stuck", "Workers, rings and ports that have work and don't move."),
+		faults:     desc("faults_total", "Times that one of them didn't move."),
 		changes:    desc("fence_changes_total", "Live changes that were done."),
 		failed:     desc("fence_failed_total", "Live changes that were given up; all stayed as it was."),
 		moved:      desc("fence_moved_buckets_total", "Buckets that went to another worker."),
@@ -103,6 +111,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.workers(o, &s)
 	c.fence(o)
 }
+
+// micro makes seconds of microseconds.
+const micro = 1e-6
 
 // out sends samples.
 type out struct{ ch chan<- prometheus.Metric }
@@ -160,6 +171,12 @@ func (c *collector) workers(o out, s *Stat) {
 		o.count(c.m.yields, w.Yields, w.Name)
 		o.nanos(c.m.cpu, w.CPUNanos, w.Name)
 		o.nanos(c.m.wait, w.WaitNanos, w.Name)
+		o.count(c.m.frames, w.Frames, w.Name)
+		o.gauge(c.m.queueMean, w.QueueMean, w.Name)
+		o.gauge(c.m.queueMax, float64(w.QueueMax), w.Name)
+		o.gauge(c.m.sojourn, w.SojournP50Micros*micro, w.Name, "p50")
+		o.gauge(c.m.sojourn, w.SojournP99Micros*micro, w.Name, "p99")
+		o.gauge(c.m.sojourn, w.SojournMaxMicros*micro, w.Name, "max")
 	}
 }
 
@@ -169,7 +186,9 @@ func (c *collector) fence(o out) {
 	o.count(c.m.failed, f.Failed)
 	o.count(c.m.moved, f.Moved)
 	o.count(c.m.held, f.Held)
-	const micro = 1e-6
+	now, _, total := c.d.pool.Faults()
+	o.gauge(c.m.stuck, float64(len(now)))
+	o.count(c.m.faults, total)
 	o.gauge(c.m.move, f.MoveP50Micros*micro, "p50")
 	o.gauge(c.m.move, f.MoveP99Micros*micro, "p99")
 	o.gauge(c.m.move, f.MoveMaxMicros*micro, "max")

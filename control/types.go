@@ -90,9 +90,28 @@ type Worker struct {
 	Sleeps uint64 `json:"sleeps"`
 	Wakes  uint64 `json:"wakes"`
 	Yields uint64 `json:"yields"`
+	Frames uint64 `json:"frames"` // received by it or handed over to it
+	// Times that so many frames came at once: 1, 2 or 3, 4 to 7, … 64.
+	Batches []uint64 `json:"batches"`
+	// Frames handed over to it that wait, as it finds them, and how long they wait: in the last second, and 0
+	// when none are handed over.
+	QueueMin         int     `json:"queue_min"`
+	QueueMean        float64 `json:"queue_mean"`
+	QueueMax         int     `json:"queue_max"`
+	SojournP50Micros float64 `json:"sojourn_p50_us"`
+	SojournP99Micros float64 `json:"sojourn_p99_us"`
+	SojournMaxMicros float64 `json:"sojourn_max_us"`
 	// What the kernel says of the thread (/proc/PID/task/TID/schedstat).
 	CPUNanos  uint64 `json:"cpu_ns"`  // it ran
 	WaitNanos uint64 `json:"wait_ns"` // it could run, but another had its CPU
+}
+
+// Fault is a worker, ring or port that doesn't move, or didn't.
+type Fault struct {
+	What  string `json:"what"`
+	Since string `json:"since"`           // RFC 3339
+	Until string `json:"until,omitempty"` // when it moved again
+	Kicks int    `json:"kicks"`           // how often it was kicked
 }
 
 // Stat is everything that is counted.
@@ -214,6 +233,10 @@ type Pool struct {
 	Priority int      `json:"priority"`
 	Workers  []Worker `json:"workers"`
 	Fence    Fence    `json:"fence"`
+
+	Stuck     []Fault `json:"stuck"`     // that don't move now
+	Recovered []Fault `json:"recovered"` // that move again, the last of them
+	Faults    uint64  `json:"faults"`    // that there were
 }
 
 // Fence adds up all changes since the start.

@@ -79,6 +79,9 @@ func (e *env) printPool(p control.Pool) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, x := range p.Stuck {
+		fmt.Fprintf(e.out, "stuck since %s, kicked %d times: %s\n", x.Since, x.Kicks, x.What)
+	}
 	f := p.Fence
 	fmt.Fprintf(e.out, "\nlive changes %d, given up %d, buckets moved %d (%d with frames in flight)\n", f.Changes, f.Failed, f.Moved, f.Held)
 	if f.Changes > 0 {

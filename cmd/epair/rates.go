@@ -41,6 +41,9 @@ type workerRate struct {
 	Pair   string  `json:"pair,omitempty"`
 	Busy   float64 `json:"busy"`
 	Wait   float64 `json:"wait"`
+	Frames float64 `json:"frames_per_s"`
+	Queue  int     `json:"queue_max"`
+	P99    float64 `json:"sojourn_p99_us"`
 	Turns  float64 `json:"turns_per_s"`
 	Empty  float64 `json:"empty_turns_per_s"`
 	Sleeps float64 `json:"sleeps_per_s"`
@@ -91,6 +94,7 @@ func between(before, now sample) rates {
 		r.Workers = append(r.Workers, workerRate{
 			Name: w.Name, CPU: w.CPU, Pair: w.Pair,
 			Busy: per(o.CPUNanos, w.CPUNanos, secs*1e9), Wait: per(o.WaitNanos, w.WaitNanos, secs*1e9),
+			Frames: per(o.Frames, w.Frames, secs), Queue: w.QueueMax, P99: w.SojournP99Micros,
 			Turns: per(o.Turns, w.Turns, secs), Empty: per(o.Empty, w.Empty, secs),
 			Sleeps: per(o.Sleeps, w.Sleeps, secs), Wakes: per(o.Wakes, w.Wakes, secs),
 		})

@@ -21,7 +21,7 @@ const frameLines = 6
 // A line of each table is 80 columns wide at most.
 const (
 	pairFormat   = " %-15s %-13s %-5s %7s %6s %7s %6s %6s %6s"
-	workerFormat = " %-15s %3v %6s %6s %8s %8s %8s  %s"
+	workerFormat = " %-13s %3v %5s %5s %8s %6s %7s %7s %8s  %s"
 	keyHelp      = " ↑↓ choose   i inline   p pool   o poller   q quit"
 )
 
@@ -30,7 +30,7 @@ func pairHead() string {
 }
 
 func workerHead() string {
-	return fmt.Sprintf(workerFormat, "WORKER", "CPU", "BUSY", "WAIT", "TURNS/s", "EMPTY/s", "SLEEPS/s", "PAIR")
+	return fmt.Sprintf(workerFormat, "WORKER", "CPU", "BUSY", "WAIT", "FRAMES/s", "QUEUE", "p99", "EMPTY/s", "SLEEPS/s", "PAIR")
 }
 
 // ANSI sequences of what stands out (ECMA-48, SGR).
@@ -101,7 +101,7 @@ func pairLine(p *pairRate) string {
 }
 
 func workerLine(w *workerRate) string {
-	return fmt.Sprintf(workerFormat, clip(w.Name, 15), w.CPU, percent(w.Busy), percent(w.Wait), si(w.Turns), si(w.Empty), si(w.Sleeps), w.Pair)
+	return fmt.Sprintf(workerFormat, clip(w.Name, 13), w.CPU, percent(w.Busy), percent(w.Wait), si(w.Frames), si(float64(w.Queue)), micros(w.P99), si(w.Empty), si(w.Sleeps), w.Pair)
 }
 
 // clip shortens s to n characters, and shows that it did.

@@ -77,9 +77,9 @@ func (e *env) printRates(r rates, at time.Time) error {
 		return err
 	}
 	fmt.Fprintln(e.out)
-	t = e.table("WORKER", "CPU", "BUSY", "WAITED FOR CPU", "TURNS/s", "EMPTY/s", "SLEEPS/s", "PAIR")
+	t = e.table("WORKER", "CPU", "BUSY", "WAITED FOR CPU", "FRAMES/s", "QUEUE MAX", "WAIT P99", "TURNS/s", "EMPTY/s", "SLEEPS/s", "PAIR")
 	for _, w := range r.Workers {
-		t.row(w.Name, w.CPU, percent(w.Busy), percent(w.Wait), si(w.Turns), si(w.Empty), si(w.Sleeps), w.Pair)
+		t.row(w.Name, w.CPU, percent(w.Busy), percent(w.Wait), si(w.Frames), w.Queue, micros(w.P99), si(w.Turns), si(w.Empty), si(w.Sleeps), w.Pair)
 	}
 	err := t.Flush()
 	fmt.Fprintln(e.out)
