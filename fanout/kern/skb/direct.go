@@ -52,6 +52,7 @@ func (c *crossing) layDirect(cfg *kern.Config) error {
 // openDirect opens what is read and set for one direction.
 func (c *crossing) openDirect(dir int, from, to kern.Device) error {
 	m := &directMeter{}
+	m.fit = func(v []uint64) bool { return v[2] >= v[0] }
 	c.meters[dir] = m
 	err := within(to, func(s *sysfs) error {
 		if err := m.open(s, to, "rx_packets", "rx_bytes"); err != nil {
@@ -77,6 +78,7 @@ var ways = [2]string{"_ab", "_ba"}
 //	rx       what the sender's device sent or dropped, and programs dropped in front of it
 //	tx       what the far end's device received
 //	backlog  dropped by the sender's device (tx_dropped): the far end's backlog, in mode poller its ring, is full, or it's down
+//	gone     sent, but not received when the devices went
 type directMeter struct{ stats }
 
 func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
@@ -88,5 +90,8 @@ func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
 		Drops: maps.Clone(n.Drops),
 	}
 	add(l.Drops, "backlog", lost, 0)
+	if m.gone {
+		add(l.Drops, "gone", sent, received)
+	}
 	return l, err
 }

@@ -81,7 +81,6 @@ func (c *crossing) countUnsteered() (n [2]uint64, err error) {
 type stat struct {
 	f    file
 	base uint64
-	last uint64 // what it said before the device went
 }
 
 func openStat(s *sysfs, d kern.Device, name string) (*stat, error) {
@@ -97,50 +96,52 @@ func openStat(s *sysfs, d kern.Device, name string) (*stat, error) {
 	return st, nil
 }
 
-func (s *stat) read() (uint64, error) {
-	n, err := s.f.number()
-	if gone(err) {
-		return s.last, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	s.last = n - s.base
-	return s.last, nil
-}
-
 func (s *stat) close() error { return s.f.close() }
 
-// stats are some counters.
-type stats []*stat
+// stats are some counters, which are read together.
+type stats struct {
+	all  []*stat
+	fit  func(v []uint64) bool // whether they can be true together; nil: always
+	last []uint64              // what they were when all were there
+	gone bool                  // a device is gone, or going
+}
 
-func (all *stats) open(s *sysfs, d kern.Device, names ...string) error {
+func (s *stats) open(fs *sysfs, d kern.Device, names ...string) error {
 	for _, name := range names {
-		st, err := openStat(s, d, name)
+		st, err := openStat(fs, d, name)
 		if err != nil {
 			return err
 		}
-		*all = append(*all, st)
+		s.all = append(s.all, st)
+		s.last = append(s.last, 0)
 	}
 	return nil
 }
 
-// values reads them, in the order in which they were opened. There are as many, also with an error.
-func (all stats) values() ([]uint64, error) {
-	v := make([]uint64, len(all))
-	for i, s := range all {
-		var err error
-		if v[i], err = s.read(); err != nil {
+// values reads them, in the order in which they were opened. There are as many, also with an error. The devices of a
+// pair go one after the other, and a veth whose peer goes forgets what that one counted for it (veth_get_stats64,
+// drivers/net/veth.c). So when one is going, all counters stay as they last were together.
+func (s *stats) values() ([]uint64, error) {
+	v := make([]uint64, len(s.all))
+	for i, st := range s.all {
+		n, err := st.f.number()
+		if err != nil && !gone(err) {
 			return v, err
 		}
+		s.gone = s.gone || err != nil || n < st.base+s.last[i]
+		v[i] = n - st.base
 	}
+	if s.gone = s.gone || s.fit != nil && !s.fit(v); s.gone {
+		return s.last, nil
+	}
+	s.last = v
 	return v, nil
 }
 
-func (all stats) close() error {
+func (s *stats) close() error {
 	var errs []error
-	for _, s := range all {
-		errs = append(errs, s.close())
+	for _, st := range s.all {
+		errs = append(errs, st.close())
 	}
 	return errors.Join(errs...)
 }
