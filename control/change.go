@@ -129,6 +129,9 @@ func (d *Daemon) remove(slots []*slot) error {
 		}
 		return d.detach(gone[i])
 	})
+	if d.ports != nil {
+		err = errors.Join(err, d.ports.reaper.wait())
+	}
 	for _, p := range gone {
 		if p != nil && p.ends != nil {
 			ends = append(ends, p.ends)

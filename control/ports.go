@@ -20,6 +20,7 @@ const jumboMTU = 1800
 // namespace, however many pairs there are.
 type ports struct {
 	workers int
+	reaper  *reaper
 	jumbo   bool
 	spread  spreader
 
@@ -28,7 +29,7 @@ type ports struct {
 }
 
 func newPorts(cfg *epair.Config, workers int) *ports {
-	p := &ports{workers: workers, senders: map[int]*packet.Senders{}}
+	p := &ports{workers: workers, reaper: newReaper(), senders: map[int]*packet.Senders{}}
 	for _, c := range cfg.Pairs {
 		p.jumbo = p.jumbo || c.MTU > jumboMTU
 	}
@@ -36,7 +37,7 @@ func newPorts(cfg *epair.Config, workers int) *ports {
 }
 
 func (p *ports) close() error {
-	errs := []error{p.spread.close()}
+	errs := []error{p.reaper.wait(), p.spread.close()}
 	for _, s := range p.senders {
 		errs = append(errs, s.Close())
 	}
@@ -160,7 +161,7 @@ func (p *ports) openPacket(pp *pairPorts, e *epair.End, cfg *epair.PairConfig) (
 	}
 	return &packetEnd{
 		End: end,
-		own: own, workers: p.workers,
+		own: own, workers: p.workers, reaper: p.reaper,
 	}, nil
 }
 
@@ -180,6 +181,20 @@ type packetEnd struct {
 	*packet.End
 	own     *packet.Senders
 	workers int // of the pool
+	reaper  *reaper
+}
+
+// OpenRx returns a receiving half whose close keeps no worker waiting.
+func (e *packetEnd) OpenRx(w port.Worker) (port.Rx, error) {
+	rx, err := e.End.OpenRx(w)
+	if err != nil {
+		return nil, err
+	}
+	late, err := e.reaper.late(rx.(*packet.Rx)) // what End opens
+	if err != nil {
+		return nil, err // not a nil *lateRx in an interface
+	}
+	return late, nil
 }
 
 // OpenTx returns a Tx of the worker's sender.
