@@ -381,7 +381,7 @@ func TestBadInput(t *testing.T) {
 		{pair("e0", "e0", ", mtu: many"), 2, "mtu"},
 		{pair("a-name-that-is-too-long", "e0", ""), 2, "a-name-that-is-too-long"},
 		{pair("e0", "e0", ", mode: fast"), 2, "fast"},
-		{strings.Replace(pair("e0", "e0", ", datapath: tc"), "kind: veth", "kind: tap", 1), 1, "use datapath user"},
+		{strings.Replace(pair("e0", "e0", ", datapath: tc"), "kind: veth", "kind: tap", 1), 2, "tap"},
 		{pair("e0", "e0", "") + strings.Split(pair("e1", "e1", ""), "pairs:\n")[1], 2, `"p"`},
 		{"pool: {cpus: \"0-1023\"}\n" + pair("e0", "e0", ""), 2, "cpu"},
 		{"rss: {func: md5}\n" + pair("e0", "e0", ""), 2, "md5"},
