@@ -67,6 +67,12 @@ func command(ctx context.Context, socket string, args ...string) *exec.Cmd {
 // startDaemon runs `epair run` with args. It is stopped at the end, and must end well.
 func startDaemon(t *testing.T, args ...string) *world {
 	t.Helper()
+	return startDaemonBy(t, (*exec.Cmd).Start, args...)
+}
+
+// startDaemonBy is startDaemon with another way to start a process.
+func startDaemonBy(t *testing.T, start func(*exec.Cmd) error, args ...string) *world {
+	t.Helper()
 	needRoot(t)
 	dir := t.TempDir()
 	w := &world{t: t, socket: filepath.Join(dir, "s"), said: outputFile(filepath.Join(dir, "log"))}
@@ -77,7 +83,7 @@ func startDaemon(t *testing.T, args ...string) *world {
 	}
 	defer log.Close()
 	w.daemon.Stdout, w.daemon.Stderr = log, log
-	if err := w.daemon.Start(); err != nil {
+	if err := start(w.daemon); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.stop)
