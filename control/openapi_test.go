@@ -32,11 +32,6 @@ type content struct {
 	} `yaml:"content"`
 }
 
-type operation struct {
-	RequestBody content            `yaml:"requestBody"`
-	Responses   map[string]content `yaml:"responses"`
-}
-
 type document struct {
 	OpenAPI    string                    `yaml:"openapi"`
 	Paths      map[string]map[string]any `yaml:"paths"`

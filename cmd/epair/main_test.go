@@ -43,6 +43,7 @@ type world struct {
 	t      *testing.T
 	socket string
 	daemon *exec.Cmd
+	ended  chan error // gets what Wait said
 	said   outputFile // by the daemon, on both outputs
 	killed bool
 }
@@ -86,6 +87,8 @@ func startDaemonBy(t *testing.T, start func(*exec.Cmd) error, args ...string) *w
 	if err := start(w.daemon); err != nil {
 		t.Fatal(err)
 	}
+	w.ended = make(chan error, 1)
+	go func() { w.ended <- w.daemon.Wait() }()
 	t.Cleanup(w.stop)
 	w.await()
 	return w
@@ -94,9 +97,15 @@ func startDaemonBy(t *testing.T, start func(*exec.Cmd) error, args ...string) *w
 // await waits until the daemon answers.
 func (w *world) await() {
 	w.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(w.said.String(), "answering on"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) || w.daemon.Process.Signal(syscall.Signal(0)) != nil {
+	late := time.After(30 * time.Second)
+	for !strings.Contains(w.said.String(), "answering on") {
+		select {
+		case err := <-w.ended:
+			w.killed = true
+			w.t.Fatalf("the daemon ended: %v: %s", err, w.said)
+		case <-late:
 			w.t.Fatalf("the daemon doesn't answer: %s", w.said)
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
@@ -107,7 +116,7 @@ func (w *world) kill() {
 	if err := w.daemon.Process.Kill(); err != nil {
 		w.t.Fatal(err)
 	}
-	_ = w.daemon.Wait() // says that it was killed
+	<-w.ended // says that it was killed
 	w.killed = true
 }
 
@@ -118,7 +127,7 @@ func (w *world) stop() {
 	if err := w.daemon.Process.Signal(syscall.SIGTERM); err != nil {
 		w.t.Error(err)
 	}
-	if err := w.daemon.Wait(); err != nil {
+	if err := <-w.ended; err != nil {
 		w.t.Errorf("daemon: %v\n%s", err, w.said)
 	}
 }
