@@ -46,7 +46,8 @@ func (k *kernel) set(old, next *fanout.Steering, cpus []int) error {
 	return err
 }
 
-// replace changes the table; and the hash between two tables, the first of which leaves all buckets to one worker.
+// replace changes the table; and the hash between two tables, the first of which leaves all buckets to one worker. The second
+// comes when every frame of the old hash is out: it is counted for another bucket than those of its flow that follow.
 func (k *kernel) replace(p *kern.Policy, old, next *fanout.Steering, cpus []int) error {
 	if !reflect.DeepEqual(old.Hasher().Config(), next.Hasher().Config()) {
 		one, err := rss.ParseTable("equal 1", old.Table().Size(), len(cpus))
@@ -57,6 +58,9 @@ func (k *kernel) replace(p *kern.Policy, old, next *fanout.Steering, cpus []int)
 			return err
 		}
 		if err := p.SetHasher(next.Hasher()); err != nil {
+			return err
+		}
+		if err := k.drain(); err != nil {
 			return err
 		}
 	}
@@ -105,6 +109,16 @@ func (k *kernel) moving() (left int, err error) {
 		left += n
 	}
 	return left, nil
+}
+
+// drain returns when what was hashed before is out of all crossings.
+func (k *kernel) drain() error {
+	for _, c := range k.all() {
+		if err := c.Drain(); err != nil && slices.Contains(k.all(), c) { // else it was closed meanwhile
+			return err
+		}
+	}
+	return nil
 }
 
 func (k *kernel) all() []kern.Crossing {

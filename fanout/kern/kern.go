@@ -59,6 +59,8 @@ type Crossing interface {
 	// Moving returns how many buckets have frames in flight to another CPU than the one
 	// that the policy's table names. It tells when a change of the table is done.
 	Moving() (int, error)
+	// Drain returns when every frame that was hashed before it was called is out. Frames pass meanwhile.
+	Drain() error
 	// Ledgers returns what became of the frames of both directions.
 	Ledgers() (ab, ba Ledger, err error)
 	// Threads returns the kernel threads that serve the pair (mode poller).

@@ -74,7 +74,8 @@ func (p *Policy) SetTable(t *rss.Table, cpus []int) error {
 
 // SetHasher changes the hash. It changes the bucket of nearly every flow: for order's sake the
 // caller first gives all buckets to one worker by SetTable and waits until no crossing has
-// a bucket Moving.
+// a bucket Moving; and before it gives them to others again, it lets each crossing Drain: frames of a flow that were
+// counted for its old bucket don't hold back the new one.
 func (p *Policy) SetHasher(h *rss.Hasher) error { return p.rss.SetHasher(h) }
 
 // Close gives the maps up; programs that are loaded keep them. It is idempotent.

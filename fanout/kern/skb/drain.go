@@ -142,6 +142,39 @@ func (d *drain) wait(n int) error {
 	return nil
 }
 
+// Settle returns when every CPU's backlog has let out what was in it when Settle was called, and every softirq of the network
+// that ran then has ended. A NAPI that was scheduled then, and has no thread, has been polled at least once.
+func Settle(p *kern.Policy) error {
+	d, err := drainOf(p)
+	if err == nil {
+		err = d.wait(1)
+	}
+	if err != nil {
+		return fmt.Errorf("wait for what is on its way: %w", err)
+	}
+	return nil
+}
+
+// Drain implements kern.Crossing.
+func (c *crossing) Drain() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("drain %s: %w", c.name, os.ErrClosed)
+	}
+	if c.mode != kern.Pool {
+		return nil
+	}
+	d, err := drainOf(c.policy)
+	if err == nil {
+		err = d.wait(c.hops)
+	}
+	if err != nil {
+		return fmt.Errorf("drain %s: %w", c.name, err)
+	}
+	return nil
+}
+
 // pass returns when a marker has gone through a CPU's backlog. One that is full loses markers too.
 func (d *drain) pass(cpu int) error {
 	const (

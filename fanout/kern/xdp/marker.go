@@ -2,6 +2,7 @@ package xdp
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -78,6 +79,22 @@ func (x *crossing) drain() error {
 		}
 	}
 	return fmt.Errorf("markers don't come out of %s (is the pair overloaded?)", x.name)
+}
+
+// Drain implements kern.Crossing.
+func (x *crossing) Drain() error {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	if x.isClosed() {
+		return fmt.Errorf("drain %s: %w", x.name, os.ErrClosed)
+	}
+	if !x.spreads {
+		return nil
+	}
+	if err := x.drain(); err != nil {
+		return fmt.Errorf("drain %s: %w", x.name, err)
+	}
+	return nil
 }
 
 // follow sends a round of markers to those ends that are up, and returns their number.
