@@ -6,6 +6,7 @@ import (
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
+	"github.com/epair-net/epair/fanout/kern/gate"
 )
 
 // pair is one pair of the daemon: its ends, and what carries its frames.
@@ -13,7 +14,9 @@ type pair struct {
 	cfg     epair.PairConfig // as resolved
 	why     []string
 	ends    *epair.Pair
-	carrier carrier // nil until there is one
+	carrier carrier    // nil until there is one
+	past    past       // before it
+	gate    *gate.Gate // while the datapath changes
 }
 
 // add creates a pair and forwards it. All or nothing. Of the datapaths among which auto

@@ -119,6 +119,15 @@ func (p *pair) answer() Pair {
 		Why: p.why, A: answerEnd(p.ends.A), B: answerEnd(p.ends.B),
 	}
 	p.carrier.answer(&a)
+	before := p.past
+	if p.gate != nil {
+		n, err := p.gate.Dropped()
+		if err != nil {
+			a.Trouble = err.Error()
+		}
+		before.stopped(n)
+	}
+	before.addTo(&a)
 	return a
 }
 

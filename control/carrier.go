@@ -17,6 +17,12 @@ type carrier interface {
 	answer(*Pair)
 	// setMode changes the mode while frames pass. After an error the old mode holds.
 	setMode(mode string) (Change, error)
+	// empty lets all frames out that wait where only the carrier knows them; cfg is the pair's. It may make the mode inline.
+	// It says how many it had to drop.
+	empty(cfg *epair.PairConfig) (dropped uint64, err error)
+	// finish is close for a carrier that goes before its pair: it fills in the last ledgers, which answer
+	// goes on to answer.
+	finish(*Pair) error
 	// close stops carrying and gives everything back. It is idempotent.
 	close() error
 }
@@ -74,6 +80,15 @@ func (c *userCarrier) setMode(mode string) (Change, error) {
 	return answerChange(ch), err
 }
 
+func (c *userCarrier) empty(*epair.PairConfig) (uint64, error) { return 0, c.pool.Empty(c.lanes) }
+
+// finish answers after close: what is received in between counts.
+func (c *userCarrier) finish(a *Pair) error {
+	err := c.close()
+	c.answer(a)
+	return err
+}
+
 func (c *userCarrier) answer(a *Pair) {
 	ab, ba := c.lanes.Ledgers()
 	a.AB, a.BA = answerLedger(&ab), answerLedger(&ba)
@@ -110,3 +125,19 @@ func answerLedger(l *fanout.Ledger) Direction {
 	}
 	return d
 }
+
+// noCarrier carries nothing.
+type noCarrier struct{ why string }
+
+func (c noCarrier) answer(a *Pair) {
+	a.Trouble, a.Workers = c.why, []int{}
+	a.AB, a.BA = Direction{Drops: map[string]uint64{}}, Direction{Drops: map[string]uint64{}}
+}
+
+func (c noCarrier) setMode(string) (Change, error) {
+	return Change{}, fmt.Errorf("%w: nothing carries the pair: %s (set its datapath)", ErrConflict, c.why)
+}
+
+func (noCarrier) empty(*epair.PairConfig) (uint64, error) { return 0, nil }
+func (c noCarrier) finish(a *Pair) error                  { c.answer(a); return nil }
+func (noCarrier) close() error                            { return nil }

@@ -15,8 +15,8 @@ import (
 // for its readers, and what waits in the kernel is a thread.
 const hands = 16
 
-// each calls f for 0 … n-1, some at a time, and joins the errors. Once stop says so no more calls are begun.
-func each(n int, stop func() bool, f func(int) error) error {
+// each calls f for 0 … n-1, some at a time, and returns the errors there were. Once stop says so no more calls are begun.
+func each(n int, stop func() bool, f func(int) error) []error {
 	var wg sync.WaitGroup
 	errs := make([]error, n)
 	slots := make(chan struct{}, hands)
@@ -31,7 +31,7 @@ func each(n int, stop func() bool, f func(int) error) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // Add creates pairs and forwards them. All or nothing, also when ctx ends before it is done.
@@ -80,17 +80,22 @@ func (d *Daemon) create(ctx context.Context, cfgs []epair.PairConfig) ([]*pair, 
 			return ctx.Err() != nil || d.closing.Load() // pairs with Close
 		}
 	}
-	err := each(len(cfgs), stop, func(i int) (err error) {
+	errs := each(len(cfgs), stop, func(i int) (err error) {
 		made[i], err = d.add(cfgs[i].WithDefaults())
 		if err != nil {
 			once.Do(func() { close(failed) })
 		}
 		return err
 	})
-	if err == nil && slices.Contains(made, nil) {
-		err = fmt.Errorf("add pairs: %w", cmp.Or(context.Cause(ctx), ErrStopping))
+	switch {
+	case len(errs) > 1:
+		return made, fmt.Errorf("%w (and %d more that failed at the same time)", errs[0], len(errs)-1)
+	case len(errs) == 1:
+		return made, errs[0]
+	case slices.Contains(made, nil):
+		return made, fmt.Errorf("add pairs: %w", cmp.Or(context.Cause(ctx), ErrStopping))
 	}
-	return made, err
+	return made, nil
 }
 
 // drop removes what create made before it failed, and frees the names.
@@ -123,12 +128,12 @@ func (d *Daemon) remove(slots []*slot) error {
 		gone[i] = cmp.Or(s.put(nil), s.left)
 	}
 	var ends []*epair.Pair
-	err := each(len(slots), func() bool { return false }, func(i int) error {
+	err := errors.Join(each(len(slots), func() bool { return false }, func(i int) error {
 		if gone[i] == nil {
 			return nil
 		}
 		return d.detach(gone[i])
-	})
+	})...)
 	if d.ports != nil {
 		err = errors.Join(err, d.ports.reaper.wait())
 	}
@@ -161,22 +166,35 @@ func (d *Daemon) Set(name string, want PairChange) (a Changed, err error) {
 		return a, fmt.Errorf("set %w", err)
 	}
 	defer d.pairs.done(slots)
-	s := slots[0]
-	p := s.get()
-	if err := want.check(p.cfg.Datapath); err != nil {
+	if a.Change, err = d.change(slots[0], &want); err != nil {
 		return a, fmt.Errorf("set pair %s: %w", name, err)
 	}
-	if want.Mode != "" && want.Mode != p.cfg.Mode {
-		if a.Change, err = p.carrier.setMode(want.Mode); err != nil {
-			return a, err
-		}
-		s.update(func(p *pair) {
-			p.cfg.Mode = want.Mode
-			p.why = append(withoutChoice(p.why, "mode "), fmt.Sprintf("mode %s: set while it ran", want.Mode))
-		})
-	}
-	a.Pair = p.answer()
+	a.Pair = slots[0].get().answer()
 	return a, nil
+}
+
+// change changes the pair of a slot that is taken.
+func (d *Daemon) change(s *slot, want *PairChange) (c Change, err error) {
+	p := s.get()
+	datapath, mode := cmp.Or(want.Datapath, p.cfg.Datapath), cmp.Or(want.Mode, p.cfg.Mode)
+	if err := want.check(&p.cfg); err != nil {
+		return c, err
+	}
+	_, lost := p.carrier.(noCarrier)
+	switch {
+	case datapath != p.cfg.Datapath || lost && want.Datapath != "":
+		return d.exchange(s, datapath, mode)
+	case mode == p.cfg.Mode:
+		return c, nil
+	}
+	if c, err = p.carrier.setMode(mode); err != nil {
+		return c, err
+	}
+	s.update(func(p *pair) {
+		p.cfg.Mode = mode
+		p.why = append(withoutChoice(p.why, "mode "), fmt.Sprintf("mode %s: set while it ran", mode))
+	})
+	return c, nil
 }
 
 // update changes what is answered for a pair.
@@ -193,8 +211,8 @@ func withoutChoice(why []string, prefix string) []string {
 	})
 }
 
-// check refuses what a pair of that datapath can't be changed to.
-func (c *PairChange) check(datapath string) error {
+// check refuses what makes no sense, and what would drop frames if none may be lost.
+func (c *PairChange) check(cfg *epair.PairConfig) error {
 	if c.Mode == "" && c.Datapath == "" {
 		return fmt.Errorf("%w: nothing to change (name a mode or a datapath)", ErrRequest)
 	}
@@ -204,8 +222,16 @@ func (c *PairChange) check(datapath string) error {
 	if !slices.Contains([]string{"", "direct", "tc", "xdp", "user"}, c.Datapath) {
 		return fmt.Errorf("%w: datapath: %.40q is unknown (use direct, tc, xdp or user)", ErrRequest, c.Datapath)
 	}
-	if c.Datapath != "" && c.Datapath != datapath {
-		return fmt.Errorf("%w: datapath %s can't become %s while the pair exists (delete it and add it anew)", ErrConflict, datapath, c.Datapath)
+	if !c.Lossless {
+		return nil
+	}
+	if c.Datapath != "" && c.Datapath != cfg.Datapath {
+		return fmt.Errorf("%w: datapath %s can't become %s without dropping what comes meanwhile (leave out lossless)", ErrConflict, cfg.Datapath, c.Datapath)
+	}
+	backlog := cfg.Datapath == "direct" || cfg.Datapath == "tc"
+	if backlog && c.Mode != "" && (c.Mode == "poller") != (cfg.Mode == "poller") {
+		return fmt.Errorf("%w: datapath %s can't change from mode %s to %s without dropping frames, as they are to wait in another queue (leave out lossless)",
+			ErrConflict, cfg.Datapath, cfg.Mode, c.Mode)
 	}
 	return nil
 }

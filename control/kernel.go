@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 
@@ -62,6 +63,7 @@ func (k *kernel) remove(c kern.Crossing) {
 type kernelCarrier struct {
 	kernel   *kernel
 	crossing kern.Crossing
+	last     atomic.Pointer[[2]kern.Ledger] // set by finish
 }
 
 // carryKernel makes the crossing of p's datapath. All or nothing.
@@ -142,8 +144,28 @@ func (c *kernelCarrier) setMode(mode string) (Change, error) {
 	return Change{Dropped: ch.Blocked, TookMicros: float64(ch.Micros)}, err
 }
 
+// empty stops the workers and threads of the kernel. What is in a backlog or in the ring of a device comes out by itself.
+func (c *kernelCarrier) empty(cfg *epair.PairConfig) (uint64, error) {
+	if cfg.Datapath != "xdp" && cfg.Mode != "poller" {
+		return 0, nil
+	}
+	ch, err := c.crossing.SetMode(kern.Inline)
+	return ch.Blocked, err
+}
+
+func (c *kernelCarrier) finish(a *Pair) error {
+	ab, ba, err := c.crossing.Ledgers()
+	c.last.Store(&[2]kern.Ledger{ab, ba})
+	err = errors.Join(err, c.close())
+	c.answer(a)
+	return err
+}
+
 func (c *kernelCarrier) answer(a *Pair) {
 	ab, ba, err := c.crossing.Ledgers()
+	if last := c.last.Load(); last != nil {
+		ab, ba, err = last[0], last[1], nil
+	}
 	if err != nil {
 		a.Trouble = err.Error()
 	}

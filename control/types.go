@@ -130,7 +130,7 @@ type Change struct {
 	TookMicros    float64 `json:"took_us"`     // from the request to its end
 	MoveP50Micros float64 `json:"move_p50_us"` // from the request to the move of a bucket, half of them
 	MoveMaxMicros float64 `json:"move_max_us"` // of all of them
-	BlockedMicros float64 `json:"blocked_us"`  // the longest time that frames of a direction waited in their port
+	BlockedMicros float64 `json:"blocked_us"`  // the longest time that frames of a direction waited in their port, or were dropped
 }
 
 // Pairs is a list of pairs.
@@ -152,6 +152,7 @@ type Removed struct {
 type PairChange struct {
 	Mode     string `json:"mode,omitempty"`
 	Datapath string `json:"datapath,omitempty"`
+	Lossless bool   `json:"lossless,omitempty"` // refuse what can't be done without dropping frames
 }
 
 // Changed is a pair after a change.

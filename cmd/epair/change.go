@@ -156,13 +156,18 @@ func newDel(e *env) *cobra.Command {
 }
 
 func newSet(e *env) *cobra.Command {
-	return &cobra.Command{
+	var lossless bool
+	cmd := &cobra.Command{
 		Use: "set NAME KEY=VALUE…", Short: "Change a pair while its frames pass",
-		Long: `Change a pair while its frames pass; none is lost or overtaken.
+		Long: `Change a pair while its frames pass; none is overtaken.
 
   mode=inline|pool|poller       where the work runs
-  datapath=direct|tc|xdp|user   what carries the frames; refused where that needs a new pair`,
-		Example: `  epair set web mode=poller`,
+  datapath=tc|xdp|user          what carries the frames of a pair of veths; refused where that needs a new pair
+
+Another datapath drops and counts the frames that come while the old one is emptied and the new one begins; so does
+mode poller of the datapaths direct and tc, both ways.`,
+		Example: `  epair set web mode=poller
+  epair set web datapath=xdp mode=pool`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return exactly("NAME", "KEY=VALUE…")(cmd, args)
@@ -175,6 +180,7 @@ func newSet(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			want.Lossless = lossless
 			c, err := e.client().Set(cmd.Context(), args[0], want)
 			if err != nil {
 				return asUsage(err)
@@ -186,6 +192,8 @@ func newSet(e *env) *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&lossless, "lossless", false, "refuse what can't be done without dropping frames")
+	return cmd
 }
 
 // parseSet reads KEY=VALUE words.
@@ -222,7 +230,7 @@ func changeLine(c control.Change) string {
 		s += fmt.Sprintf(", dropped %d frames to keep their order", c.Dropped)
 	}
 	if c.BlockedMicros > 0 {
-		s += ", longest wait of a frame " + micros(c.BlockedMicros)
+		s += ", frames waited or were dropped for up to " + micros(c.BlockedMicros)
 	}
 	return s
 }

@@ -1,0 +1,279 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/epair-net/epair/epair"
+	"github.com/epair-net/epair/fanout/kern"
+	"github.com/epair-net/epair/fanout/kern/gate"
+	"github.com/epair-net/epair/fanout/kern/skb"
+)
+
+// exchange is a change of a pair's datapath:
+//
+//	step    what                                                       frames that come meanwhile
+//	narrow  the ends do themselves what the new one can't carry        pass
+//	shut    the gate of the inner ends                                 are dropped and counted from here
+//	drain   everything on its way comes out                            …
+//	swap    the old carrier closes, the new one opens                  …
+//	open    the gate                                                   pass
+//
+// No two frames of a flow are on different ways at a time. What comes past the gate while nobody carries
+// is found in the outer devices' counters.
+type exchange struct {
+	d      *Daemon
+	s      *slot
+	p      *pair
+	policy *kern.Policy
+	gate   *gate.Gate
+	// What the outer devices had received, and the pair had counted, when the old carrier was empty.
+	arrived, counted [2]uint64
+	dropped          uint64
+	blocked          time.Duration
+}
+
+// refuseExchange tells why a pair's datapath can't be changed while it runs.
+func refuseExchange(p *pair, to string) error {
+	from := p.cfg.Datapath
+	const cure = "(delete the pair and add it anew)"
+	if from == "direct" || to == "direct" {
+		return fmt.Errorf("%w: datapath %s can't become %s while the pair exists: direct is one veth, the others stitch two %s", ErrConflict, from, to, cure)
+	}
+	for _, e := range []*epair.End{p.ends.A, p.ends.B} {
+		switch e.Kind() {
+		case epair.TAP:
+			return fmt.Errorf("%w: datapath %s can't become %s: only a process can take the frames of the tap %s", ErrConflict, from, to, e.Name())
+		case epair.Dev:
+			return fmt.Errorf("%w: datapath %s can't become %s while the pair exists: what %s receives meanwhile would reach its own stack %s", ErrConflict, from, to, e.Name(), cure)
+		}
+	}
+	return nil
+}
+
+// exchange changes the datapath, and the mode. All or nothing: after an error the old datapath carries
+// again; if it can't either, the pair says so as its trouble. The caller has taken s, and holds d.policy.
+func (d *Daemon) exchange(s *slot, to, mode string) (Change, error) {
+	start := time.Now()
+	x := &exchange{d: d, s: s, p: s.get()}
+	if err := refuseExchange(x.p, to); err != nil {
+		return Change{}, err
+	}
+	next := x.p.cfg
+	next.Datapath, next.Mode = to, mode
+	if err := refuse(&next); err != nil {
+		return Change{}, err
+	}
+	if err := x.prepare(); err != nil {
+		return Change{}, err
+	}
+	if err := errors.Join(x.run(&next), x.end()); err != nil {
+		return Change{}, fmt.Errorf("set datapath %s: %w", to, err)
+	}
+	return Change{Dropped: x.dropped, TookMicros: micros(time.Since(start)), BlockedMicros: micros(x.blocked)}, nil
+}
+
+// prepare makes the gate, open.
+func (x *exchange) prepare() (err error) {
+	if x.policy, err = x.d.kernel.open(x.d.steer, x.d.cpus); err != nil {
+		return err
+	}
+	var inner [2]kern.Device
+	for i, e := range []*epair.End{x.p.ends.A, x.p.ends.B} {
+		ns, err := e.Space()
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		inner[i] = kern.Device{NetNS: ns.FD(), Ifindex: e.InnerIndex(), Name: e.Name()}
+	}
+	x.gate, err = gate.New(inner)
+	if err == nil {
+		x.s.update(func(p *pair) { p.gate = x.gate })
+	}
+	return err
+}
+
+// run takes the steps from narrow to open.
+func (x *exchange) run(next *epair.PairConfig) error {
+	old := x.p.cfg
+	if stricter(carries(next), carries(&old)) {
+		if err := x.offloads(next); err != nil {
+			return errors.Join(err, x.offloads(&old))
+		}
+	}
+	shut := time.Now()
+	defer func() { x.blocked = time.Since(shut) }()
+	err := x.gate.Shut()
+	if err == nil {
+		err = x.drain()
+	}
+	if err == nil {
+		x.arrived, x.counted, err = x.count()
+	}
+	if err != nil {
+		_, back := x.p.carrier.setMode(old.Mode)
+		return errors.Join(err, back, x.offloads(&old), x.gate.Open())
+	}
+	return errors.Join(x.swap(&old, next), x.countMissed(), x.gate.Open())
+}
+
+// carries says what can cross a pair with a frame.
+func carries(cfg *epair.PairConfig) epair.Carry {
+	switch {
+	case cfg.Datapath == "xdp" || cfg.Datapath == "user" && cfg.Port == "xdp":
+		return epair.CarryNothing
+	case cfg.Datapath == "user":
+		return epair.CarryVNet
+	}
+	return epair.CarryAll
+}
+
+// stricter says whether a carries less than b.
+func stricter(a, b epair.Carry) bool {
+	order := []epair.Carry{epair.CarryAll, epair.CarryVNet, epair.CarryNothing}
+	return slices.Index(order, a) > slices.Index(order, b)
+}
+
+func (x *exchange) offloads(cfg *epair.PairConfig) error {
+	return errors.Join(x.p.ends.A.SetOffloads(carries(cfg)), x.p.ends.B.SetOffloads(carries(cfg)))
+}
+
+// drain returns when nothing that was let in is on its way: when all queues have been emptied once, and no
+// counter has moved meanwhile. Frames that come past the gate can hinder it; so it ends with what the longest queue
+// needs: a veth's ring of 256 is empty after four polls of 64.
+func (x *exchange) drain() error {
+	const rounds = 8
+	before, err := x.progress()
+	for n := 0; err == nil && n < rounds; n++ {
+		if err = skb.Settle(x.policy); err != nil {
+			return err
+		}
+		dropped, err := x.p.carrier.empty(&x.p.cfg)
+		x.dropped += dropped
+		if err != nil {
+			return err
+		}
+		after, err := x.progress()
+		if err != nil || after == before {
+			return err
+		}
+		before = after
+	}
+	return err
+}
+
+// progress is what the pair and its outer devices have counted.
+func (x *exchange) progress() (n [6]uint64, err error) {
+	a := Pair{Mode: x.p.cfg.Mode}
+	x.p.carrier.answer(&a)
+	at, err := x.received()
+	return [6]uint64{at[0], at[1], a.AB.Rx, a.AB.Tx, a.BA.Rx, a.BA.Tx}, err
+}
+
+// received is what the outer devices have received, by direction.
+func (x *exchange) received() (n [2]uint64, err error) {
+	for i, e := range []*epair.End{x.p.ends.A, x.p.ends.B} {
+		s, err := e.Stats()
+		if err != nil {
+			return n, err
+		}
+		n[i] = s.RxFrames
+	}
+	return n, nil
+}
+
+// swap closes the old carrier, which is empty, and opens the new one; or the old one again.
+func (x *exchange) swap(old, next *epair.PairConfig) (err error) {
+	if err = x.close(); err == nil {
+		err = x.open(next, "set while it ran")
+	}
+	if err == nil {
+		return nil
+	}
+	if back := x.open(old, "its successor couldn't be made"); back != nil {
+		err = fmt.Errorf("%w; nor can the old datapath carry the pair again: %w", err, back)
+		x.s.update(func(p *pair) { p.carrier = noCarrier{oneLine(err)} })
+	}
+	return err
+}
+
+// close ends the old carrier.
+func (x *exchange) close() error {
+	var last Pair
+	err := x.p.carrier.finish(&last)
+	x.s.update(func(p *pair) {
+		p.past.take(&last)
+		p.carrier = noCarrier{}
+	})
+	return err
+}
+
+// open makes the carrier of cfg, and the pair what cfg says.
+func (x *exchange) open(cfg *epair.PairConfig, why string) error {
+	made := &pair{cfg: *cfg, ends: x.p.ends, why: append([]string{
+		"datapath " + cfg.Datapath + ": " + why, "mode " + cfg.Mode + ": " + modeMeans(cfg),
+	}, x.p.ends.Warnings()...)}
+	c, err := x.d.carry(made, cfg.Mode)
+	if err != nil {
+		return err
+	}
+	x.s.update(func(p *pair) { p.cfg, p.why, p.carrier = made.cfg, made.why, c })
+	return nil
+}
+
+// count reads how many frames the outer devices have received, and of how many carriers know. While frames
+// pass, it tries to find a moment between two of them.
+func (x *exchange) count() (arrived, counted [2]uint64, err error) {
+	const tries = 20
+	for range tries {
+		before := x.carried()
+		if arrived, err = x.received(); err != nil {
+			return arrived, counted, err
+		}
+		if counted = x.carried(); counted == before {
+			break
+		}
+	}
+	return arrived, counted, nil
+}
+
+// carried is how many frames carriers have received, by direction.
+func (x *exchange) carried() [2]uint64 {
+	a := Pair{Mode: x.p.cfg.Mode}
+	x.p.carrier.answer(&a)
+	x.p.past.addTo(&a)
+	return [2]uint64{a.AB.Rx, a.BA.Rx}
+}
+
+// countMissed counts what came past the gate and no carrier has received.
+func (x *exchange) countMissed() error {
+	arrived, counted, err := x.count()
+	if err != nil {
+		return err
+	}
+	x.s.update(func(p *pair) {
+		for dir := range arrived {
+			n := int64(arrived[dir]-x.arrived[dir]) - int64(counted[dir]-x.counted[dir])
+			if n > 0 {
+				p.past.drop(dir, uint64(n))
+				x.dropped += uint64(n)
+			}
+		}
+	})
+	return nil
+}
+
+// end takes the gate away.
+func (x *exchange) end() error {
+	err := x.gate.Detach()
+	n, rerr := x.gate.Dropped()
+	x.s.update(func(p *pair) {
+		p.gate = nil
+		p.past.stopped(n)
+	})
+	x.dropped += n[0].Frames + n[1].Frames
+	return errors.Join(err, rerr, x.gate.Close())
+}
