@@ -52,7 +52,8 @@ func execute(ctx context.Context, args []string, out, errw io.Writer) int {
 		return exitDone
 	}
 	if !errors.Is(err, errQuiet) {
-		fmt.Fprintln(errw, "epair:", err)
+		// Joined errors are several lines.
+		fmt.Fprintln(errw, "epair:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	var ue usageError
 	if errors.As(err, &ue) {
