@@ -53,7 +53,13 @@ func (d *Daemon) Add(ctx context.Context, cfgs []epair.PairConfig) ([]Pair, erro
 	if err != nil {
 		return nil, err
 	}
+	end, err := d.hurry.begin(len(cfgs))
+	if err != nil {
+		d.pairs.free(slots)
+		return nil, fmt.Errorf("add pairs: %w", err)
+	}
 	made, err := d.create(ctx, cfgs)
+	err = errors.Join(err, end())
 	if err != nil {
 		err = errors.Join(err, d.drop(slots, made))
 		return nil, err
@@ -122,13 +128,15 @@ func (d *Daemon) Remove(names []string) error {
 }
 
 // remove empties slots, which are the caller's, and frees those whose pair is gone.
-func (d *Daemon) remove(slots []*slot) error {
+func (d *Daemon) remove(slots []*slot) (err error) {
+	end, slow := d.hurry.begin(len(slots)) // without it all is removed too
+	defer func() { err = errors.Join(err, slow, end()) }()
 	gone := make([]*pair, len(slots))
 	for i, s := range slots {
 		gone[i] = cmp.Or(s.put(nil), s.left)
 	}
 	var ends []*epair.Pair
-	err := errors.Join(each(len(slots), func() bool { return false }, func(i int) error {
+	err = errors.Join(each(len(slots), func() bool { return false }, func(i int) error {
 		if gone[i] == nil {
 			return nil
 		}

@@ -25,6 +25,7 @@ type Daemon struct {
 	ports  *ports
 	pairs  registry
 	view   workersView
+	hurry  *expediter
 	kernel kernel
 
 	// policy is held by who changes what concerns all pairs, and read-held by who adds or
@@ -49,7 +50,7 @@ func Load(path string) (*epair.Config, error) {
 }
 
 // Start creates everything that cfg names and forwards. All or nothing.
-func Start(ctx context.Context, cfg *epair.Config) (*Daemon, error) {
+func Start(ctx context.Context, cfg *epair.Config, options ...Option) (*Daemon, error) {
 	set, err := poolCPUs(cfg)
 	if err != nil {
 		return nil, err
@@ -58,7 +59,10 @@ func Start(ctx context.Context, cfg *epair.Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", epair.ErrConfig, err)
 	}
-	d := &Daemon{cfg: cfg, cpus: set}
+	d := &Daemon{cfg: cfg, cpus: set, hurry: newExpediter()}
+	for _, o := range options {
+		o(d)
+	}
 	d.setSteer(fanout.NewSteering(h, t))
 	if err := d.start(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -69,6 +73,9 @@ func Start(ctx context.Context, cfg *epair.Config) (*Daemon, error) {
 func (d *Daemon) start(ctx context.Context) (err error) {
 	// Each worker sends by a queue of its own.
 	if d.env, err = epair.NewEnv(epair.EnvConfig{Queues: senders(len(d.cpus))}); err != nil {
+		return err
+	}
+	if err := d.hurry.recover(); err != nil {
 		return err
 	}
 	d.pool, err = fanout.NewPool(fanout.Config{

@@ -15,20 +15,22 @@ import (
 
 func newRun(e *env) *cobra.Command {
 	var file, metrics string
+	var expedite bool
 	cmd := &cobra.Command{
 		Use: "run [-f FILE]", Args: noArgs,
 		Short: "Create the pairs that FILE names and forward until SIGINT or SIGTERM",
 		Long: `Create the pairs that FILE names, forward, and answer on the socket until SIGINT
 or SIGTERM; then undo all that was made. What a crash left behind is cleaned at
 the start. Without FILE there are no pairs until 'epair add' makes some.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), file, metrics) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), file, metrics, expedite) },
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "configuration (epair/v1)")
 	cmd.Flags().StringVar(&metrics, "metrics", "", "answer Prometheus on this TCP address too, as 127.0.0.1:9469 (default: on the socket only)")
+	cmd.Flags().BoolVar(&expedite, "expedite", false, "while 8 pairs or more come or go, let the kernel hurry (/sys/kernel/rcu_expedited), which interrupts all CPUs")
 	return cmd
 }
 
-func (e *env) run(ctx context.Context, file, metrics string) error {
+func (e *env) run(ctx context.Context, file, metrics string, expedite bool) error {
 	cfg := &epair.Config{Version: epair.Version}
 	if file != "" {
 		var err error
@@ -52,7 +54,11 @@ func (e *env) run(ctx context.Context, file, metrics string) error {
 		}
 		defer tcp.Close()
 	}
-	d, err := control.Start(ctx, cfg)
+	var options []control.Option
+	if expedite {
+		options = append(options, control.Expedite())
+	}
+	d, err := control.Start(ctx, cfg, options...)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped while starting, and undone
