@@ -198,11 +198,14 @@ func (d *Daemon) change(s *slot, want *PairChange) (c Change, err error) {
 	if c, err = p.carrier.setMode(mode); err != nil {
 		return c, err
 	}
-	s.update(func(p *pair) {
-		p.cfg.Mode = mode
-		p.why = append(withoutChoice(p.why, "mode "), fmt.Sprintf("mode %s: set while it ran", mode))
-	})
+	s.update(func(p *pair) { p.becomes(mode) })
 	return c, nil
+}
+
+// becomes notes that the mode is another.
+func (p *pair) becomes(mode string) {
+	p.cfg.Mode = mode
+	p.why = append(withoutChoice(p.why, "mode "), fmt.Sprintf("mode %s: set while it ran", mode))
 }
 
 // update changes what is answered for a pair.

@@ -15,11 +15,15 @@ import (
 // exchange is a change of a pair's datapath:
 //
 //	step    what                                                       frames that come meanwhile
+//	calm    the mode becomes inline, where nothing waits but in queues  pass
 //	narrow  the ends do themselves what the new one can't carry        pass
 //	shut    the gate of the inner ends                                 are dropped and counted from here
 //	drain   everything on its way comes out                            …
 //	swap    the old carrier closes, the new one opens                  …
 //	open    the gate                                                   pass
+//	mode    from inline to what is wanted                              pass
+//
+// Mode poller of tc is the exception: it begins and ends behind the gate, as it would drop frames too.
 //
 // No two frames of a flow are on different ways at a time. What comes past the gate while nobody carries
 // is found in the outer devices' counters.
@@ -69,7 +73,7 @@ func (d *Daemon) exchange(s *slot, to, mode string) (Change, error) {
 	if err := x.prepare(); err != nil {
 		return Change{}, err
 	}
-	if err := errors.Join(x.run(&next), x.end()); err != nil {
+	if err := errors.Join(x.change(&next), x.end()); err != nil {
 		return Change{}, fmt.Errorf("set datapath %s: %w", to, err)
 	}
 	return Change{Dropped: x.dropped, TookMicros: micros(time.Since(start)), BlockedMicros: micros(x.blocked)}, nil
@@ -96,16 +100,73 @@ func (x *exchange) prepare() (err error) {
 	return err
 }
 
+// change takes all steps, or takes them back.
+func (x *exchange) change(next *epair.PairConfig) error {
+	old := x.p.cfg
+	err := x.mode(calm(&old).Mode)
+	if err == nil {
+		err = x.run(first(next))
+	}
+	if err == nil {
+		err = x.mode(next.Mode)
+	}
+	if err == nil {
+		return nil
+	}
+	if x.p.cfg.Datapath != old.Datapath {
+		err = errors.Join(err, x.run(first(&old)))
+	}
+	if _, lost := x.p.carrier.(noCarrier); lost {
+		return err
+	}
+	return errors.Join(err, x.mode(old.Mode))
+}
+
+// first is cfg with the mode in which its datapath begins. Ports of the user datapath that the kernel spreads are opened so.
+func first(cfg *epair.PairConfig) *epair.PairConfig {
+	if cfg.Datapath == "user" {
+		return cfg
+	}
+	return calm(cfg)
+}
+
+// calm is cfg with the mode in which its datapath ends.
+func calm(cfg *epair.PairConfig) *epair.PairConfig {
+	c := *cfg
+	if !pollsBacklog(cfg) {
+		c.Mode = "inline"
+	}
+	return &c
+}
+
+// pollsBacklog says whether a pair has mode poller of tc. Mode inline has its frames in other queues.
+func pollsBacklog(cfg *epair.PairConfig) bool { return cfg.Datapath == "tc" && cfg.Mode == "poller" }
+
+// mode changes the mode while frames pass.
+func (x *exchange) mode(to string) error {
+	if x.p.cfg.Mode == to {
+		return nil
+	}
+	c, err := x.p.carrier.setMode(to)
+	x.dropped += c.Dropped
+	if err == nil {
+		x.s.update(func(p *pair) { p.becomes(to) })
+	}
+	return err
+}
+
 // run takes the steps from narrow to open.
 func (x *exchange) run(next *epair.PairConfig) error {
 	old := x.p.cfg
-	if stricter(carries(next), carries(&old)) {
+	// Mode poller of tc has changed offloads itself, and needs them when it ends; then it's left to open.
+	narrow := stricter(carries(next), carries(&old)) && !pollsBacklog(&old)
+	if narrow {
 		if err := x.offloads(next); err != nil {
 			return errors.Join(err, x.offloads(&old))
 		}
 	}
 	shut := time.Now()
-	defer func() { x.blocked = time.Since(shut) }()
+	defer func() { x.blocked += time.Since(shut) }()
 	err := x.gate.Shut()
 	if err == nil {
 		err = x.drain()
@@ -113,11 +174,14 @@ func (x *exchange) run(next *epair.PairConfig) error {
 	if err == nil {
 		x.arrived, x.counted, err = x.count()
 	}
-	if err != nil {
-		_, back := x.p.carrier.setMode(old.Mode)
-		return errors.Join(err, back, x.offloads(&old), x.gate.Open())
+	if err == nil {
+		return errors.Join(x.swap(&old, next), x.countMissed(), x.gate.Open())
 	}
-	return errors.Join(x.swap(&old, next), x.countMissed(), x.gate.Open())
+	_, back := x.p.carrier.setMode(old.Mode)
+	if narrow {
+		back = errors.Join(x.offloads(&old), back)
+	}
+	return errors.Join(err, back, x.gate.Open())
 }
 
 // carries says what can cross a pair with a frame.

@@ -133,9 +133,7 @@ func orderFar(t *testing.T, side string) *porttest.PacketFar {
 
 // sendFlows sends runs of one to three frames of a flow, then of the next.
 func sendFlows(far *porttest.PacketFar, frames int, tickets, stop <-chan struct{}) error {
-	f := append([]byte{2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x78}, ipv4(0x4000, 0, 8+64)...)
-	udp := f[14+20:]
-	copy(udp, []byte{0, 0, 0, 9, 0, 8 + 64, 0, 0}) // without a checksum (RFC 768)
+	f := orderFrame()
 	var next [orderFlows]uint32
 	for i, flow, run := 0, 0, 0; i < frames; i++ {
 		if i%orderTicket == 0 {
@@ -149,13 +147,25 @@ func sendFlows(far *porttest.PacketFar, frames int, tickets, stop <-chan struct{
 			flow, run = (flow+1)%orderFlows, 1+i%3
 		}
 		run--
-		binary.BigEndian.PutUint16(udp, uint16(20000+flow))
-		binary.BigEndian.PutUint32(f[orderMark:], uint32(flow))
-		binary.BigEndian.PutUint32(f[orderMark+4:], next[flow])
+		number(f, flow, next[flow])
 		next[flow]++
 		if err := far.Send(nil, f); err != nil {
 			return fmt.Errorf("send frame %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// orderFrame is a frame to be numbered.
+func orderFrame() []byte {
+	f := append([]byte{2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x78}, ipv4(0x4000, 0, 8+64)...)
+	copy(f[14+20:], []byte{0, 0, 0, 9, 0, 8 + 64, 0, 0}) // without a checksum (RFC 768)
+	return f
+}
+
+// number makes f a flow's frame of that number.
+func number(f []byte, flow int, n uint32) {
+	binary.BigEndian.PutUint16(f[14+20:], uint16(20000+flow))
+	binary.BigEndian.PutUint32(f[orderMark:], uint32(flow))
+	binary.BigEndian.PutUint32(f[orderMark+4:], n)
 }

@@ -54,12 +54,22 @@ func (c *crossing) ledger(dir int) (kern.Ledger, error) {
 	return last, nil
 }
 
+// look reads a direction once: what came in after what became of it, so that a difference is what's queued.
 func (c *crossing) look(dir int) (kern.Ledger, error) {
 	counts, err := c.progs.counters.Read(dir)
 	if err != nil {
 		return kern.Ledger{}, err
 	}
 	l, err := c.meters[dir].read(counts)
+	if err != nil {
+		return l, err
+	}
+	after, err := c.progs.counters.Read(dir)
+	if err != nil {
+		return l, err
+	}
+	l.Rx += after.Rx - counts.Rx
+	l.RxBytes += after.RxBytes - counts.RxBytes
 	if c.mode == kern.Pool {
 		l.Unsteered = counts.Unsteered - c.unsteered[dir]
 	}
