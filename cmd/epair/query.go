@@ -147,6 +147,18 @@ func (e *env) printPair(p control.Pair) {
 	for _, w := range p.Why {
 		fmt.Fprintf(e.out, "  %s\n", w)
 	}
+	if p.Steer != "" {
+		fmt.Fprintf(e.out, "  steer: %s\n", p.Steer)
+	}
+	if p.Trouble != "" {
+		fmt.Fprintf(e.out, "  trouble: %s\n", p.Trouble)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(e.out, "  note: %s\n", n)
+	}
+	for _, t := range p.Threads {
+		fmt.Fprintf(e.out, "  thread %s  pid %d  cpu %d\n", t.Name, t.PID, t.CPU)
+	}
 	for _, x := range []struct {
 		label string
 		control.End
@@ -158,7 +170,7 @@ func (e *env) printPair(p control.Pair) {
 		label string
 		control.Direction
 	}{{"a→b", p.AB}, {"b→a", p.BA}} {
-		fmt.Fprintf(e.out, "  %s  rx %d  tx %d  queued %d  drops %s\n", d.label, d.Rx, d.Tx, d.Queued, dropList(d.Drops))
+		fmt.Fprintf(e.out, "  %s  rx %d  tx %d  queued %d  drops %s%s\n", d.label, d.Rx, d.Tx, d.Queued, dropList(d.Drops), unsteered(d.Unsteered))
 		for _, s := range d.Workers {
 			if s.Batches > 0 {
 				fmt.Fprintf(e.out, "       worker %d: rx %d  tx %d  handed over %d  taken over %d  batches %d\n",
@@ -167,6 +179,13 @@ func (e *env) printPair(p control.Pair) {
 		}
 	}
 	e.printElephants(p.Elephants)
+}
+
+func unsteered(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  unsteered %d", n)
 }
 
 // dropList returns the reasons in a fixed order.
