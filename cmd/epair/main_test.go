@@ -212,7 +212,7 @@ func TestPairVerbs(t *testing.T) {
 	w.fails(2, "mode", "set", "web", "mode=fast")
 	w.fails(2, "unknown key", "set", "web", "speed=1")
 	w.fails(2, "KEY=VALUE", "set", "web")
-	w.fails(1, "datapath", "set", "web", "datapath=tc")
+	w.fails(1, "datapath", "set", "web", "datapath=direct")
 	w.fails(1, "nix", "set", "nix", "mode=pool")
 	w.must([]string{"every ledger balances"}, "audit")
 	w.fails(1, "nix", "del", "web", "nix")
@@ -349,5 +349,6 @@ func TestRSSVerbs(t *testing.T) {
 	w.fails(1, "0 of 1", "rss", "craft", "--worker", "1", "--workers", "2", "--table", "equal 1")
 	w.fails(2, "--worker", "rss", "craft", "--worker", "9", "--workers", "2")
 	w.must([]string{"too few"}, "rss", "rebalance", "--dry-run")
+	w.must(nil, "set", "web", "mode=inline") // in mode pool, the neighbours' discovery is measured
 	w.fails(1, "no frame", "rss", "what-if", "--measured", "--table", "equal 1")
 }
