@@ -105,9 +105,7 @@ func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
 	for _, l := range []*Lane{ab, ba} {
 		l.txs = make([]port.Tx, len(p.workers)+1)
 		pair.halves = append(pair.halves, l)
-		for _, half := range l.divide(cfg.Spread, pl) {
-			pair.halves = append(pair.halves, half)
-		}
+		pair.halves = append(pair.halves, l.divide(cfg.Spread, pl)...)
 	}
 	pair.AB, pair.BA = ab, ba
 	for _, l := range pair.lanes() {
