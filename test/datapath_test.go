@@ -1,9 +1,12 @@
 package test
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -12,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -221,47 +227,207 @@ func stitched() *epair.Config {
 	return c
 }
 
+// load is a sender and who follows what comes of it.
+type load struct {
+	d          *control.Daemon
+	s          *sender
+	stop       chan struct{}
+	ended      atomic.Bool
+	sent, came chan error
+	n          numbers
+	born       control.Pair
+	watched    func()
+}
+
+// startLoad lets end a send to end b, tick frames each millisecond.
+func startLoad(t *testing.T, d *control.Daemon, tick int, bypass bool) *load {
+	t.Helper()
+	quiet(t, "a")
+	quiet(t, "b")
+	far := orderFar(t, "b")
+	l := &load{d: d, s: newSender(t, "a", bypass), stop: make(chan struct{}), sent: make(chan error, 1), came: make(chan error, 1)}
+	l.born = atRest(t, d)
+	l.watched = monotonic(t, d)
+	cpu := lastCPU(t)
+	go func() { l.sent <- l.s.run(cpu, tick, l.stop) }()
+	go func() { var err error; l.n, err = follow(far, &l.ended); l.came <- err }()
+	return l
+}
+
+// end checks that nothing was overtaken, and returns how many frames are missing and how many the ledger names.
+func (l *load) end(t *testing.T) (lost, named uint64) {
+	t.Helper()
+	close(l.stop)
+	if err := <-l.sent; err != nil {
+		t.Error(err)
+	}
+	p := atRest(t, l.d)
+	l.ended.Store(true)
+	if err := <-l.came; err != nil {
+		t.Error(err)
+	}
+	l.watched()
+	if l.n.reordered > 0 || l.n.doubled > 0 || l.n.came == 0 {
+		t.Errorf("%+v", l.n)
+	}
+	lost, named = uint64(l.s.total()-l.n.came), sum(p.AB.Drops)-sum(l.born.AB.Drops)
+	t.Logf("sent %d, came %d, longest silence %v, drops %v", l.s.total(), l.n.came, l.n.silent, p.AB.Drops)
+	return lost, named
+}
+
 // A stitched pair changes its datapath under load, from each to each: no frame is overtaken or doubled, those that are missing
 // are in the ledger, and the ledger goes on as if nothing had happened.
 func TestDatapathChanges(t *testing.T) {
 	needRoot(t)
-	for _, bypass := range []bool{false, true} {
-		t.Run(map[bool]string{false: "sockets", true: "bypass"}[bypass], func(t *testing.T) {
-			d := start(t, stitched())
-			quiet(t, "a")
-			quiet(t, "b")
-			far := orderFar(t, "b")
-			s := newSender(t, "a", bypass)
-			born := d.Pairs()[0]
-			watched := monotonic(t, d)
-			stop, sent, came := make(chan struct{}), make(chan error, 1), make(chan error, 1)
-			var ended atomic.Bool
-			var n numbers
-			cpu := lastCPU(t)
-			go func() { sent <- s.run(cpu, 10, stop) }()
-			go func() { var err error; n, err = follow(far, &ended); came <- err }()
-			dropped := visit(t, d, tour(os.Getenv("EPAIR_ALL") == "1"))
-			close(stop)
-			if err := <-sent; err != nil {
+	d := start(t, stitched())
+	l := startLoad(t, d, 10, false)
+	dropped := visit(t, d, tour(os.Getenv("EPAIR_ALL") == "1"))
+	if lost, named := l.end(t); lost != named || dropped != named {
+		t.Errorf("%d frames are missing, the ledger names %d, the changes %d", lost, named, dropped)
+	}
+}
+
+// Frames that pass no egress hook aren't held back. What is missing of them is in the ledger too.
+func TestDatapathBypass(t *testing.T) {
+	needRoot(t)
+	d := start(t, stitched())
+	l := startLoad(t, d, 10, true)
+	dropped := visit(t, d, []way{{"user", "pool"}, {"xdp", "pool"}, {"tc", "pool"}, {"xdp", "inline"}, {"user", "inline"}, {"tc", "inline"}})
+	if lost, named := l.end(t); lost != named || dropped != named {
+		t.Errorf("%d frames are missing, the ledger names %d, the changes %d", lost, named, dropped)
+	}
+}
+
+// A datapath that can't be had leaves the pair as it was.
+func TestDatapathFails(t *testing.T) {
+	needRoot(t)
+	d := start(t, stitched())
+	foreign := occupyXDP(t, "b")
+	l := startLoad(t, d, 5, false)
+	for _, from := range []way{{"tc", "pool"}, {"user", "pool"}, {"tc", "poller"}} {
+		if _, err := d.Set("p", control.PairChange{Datapath: from.datapath, Mode: from.mode}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Set("p", control.PairChange{Datapath: "xdp"})
+		if !errors.Is(err, control.ErrRefused) {
+			t.Errorf("%v → xdp: %v", from, err)
+		}
+		p, _ := d.Pair("p")
+		if p.Datapath != from.datapath || p.Mode != from.mode || p.Trouble != "" {
+			t.Errorf("after %v: %+v", from, p)
+		}
+	}
+	if lost, named := l.end(t); lost != named {
+		t.Errorf("%d frames are missing, the ledger names %d", lost, named)
+	}
+	if err := foreign.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Set("p", control.PairChange{Datapath: "xdp"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// occupyXDP attaches a program to an end.
+func occupyXDP(t *testing.T, side string) (l link.Link) {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "foreign", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	inNS(t, side, func() error {
+		i, err := netlink.LinkByName("e0")
+		if err == nil {
+			l, err = link.AttachXDP(link.XDPOptions{Program: p, Interface: i.Attrs().Index, Flags: link.XDPGenericMode})
+		}
+		return err
+	})
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TCP connections live through changes, both ways, and nothing of what they carry changes.
+func TestDatapathTCP(t *testing.T) {
+	needRoot(t)
+	d := start(t, cell{epair.Veth, epair.Veth, "tc", "inline"}.config("0,1"))
+	var ln net.Listener
+	inNS(t, "b", func() (err error) { ln, err = net.Listen("tcp", "10.66.0.2:0"); return err })
+	defer ln.Close()
+	var stop atomic.Bool
+	done := make(chan error, 4)
+	talk := func(c net.Conn) {
+		go func() { done <- writeNumbers(c, &stop) }()
+		go func() { done <- readNumbers(c) }()
+	}
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			talk(c)
+		}
+	}()
+	var c net.Conn
+	inNS(t, "a", func() (err error) { c, err = net.DialTimeout("tcp", ln.Addr().String(), 5*time.Second); return err })
+	talk(c)
+	visit(t, d, []way{{"user", "pool"}, {"xdp", "pool"}, {"tc", "pool"}, {"xdp", "inline"}, {"user", "inline"}, {"tc", "poller"}, {"user", "poller"}, {"tc", "inline"}})
+	stop.Store(true)
+	for range 4 {
+		select {
+		case err := <-done:
+			if err != nil {
 				t.Error(err)
 			}
-			p := atRest(t, d)
-			ended.Store(true)
-			if err := <-came; err != nil {
-				t.Error(err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("tcp stalls")
+		}
+	}
+}
+
+// writeNumbers writes 1, 2, 3 … until stop, and ends the stream.
+func writeNumbers(c net.Conn, stop *atomic.Bool) error {
+	w := bufio.NewWriterSize(c, 1<<16)
+	for n := uint64(1); !stop.Load(); n++ {
+		if _, err := w.Write(binary.BigEndian.AppendUint64(nil, n)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Flush(), c.(*net.TCPConn).CloseWrite())
+}
+
+func readNumbers(c net.Conn) error {
+	r, b := bufio.NewReaderSize(c, 1<<16), make([]byte, 8)
+	for n := uint64(1); ; n++ {
+		_, err := io.ReadFull(r, b)
+		if errors.Is(err, io.EOF) && n > 1 {
+			return c.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if got := binary.BigEndian.Uint64(b); got != n {
+			return fmt.Errorf("read %d, want %d", got, n)
+		}
+	}
+}
+
+// The hash of kernel datapaths changes under load: each frame comes through once, in its place.
+func TestKernelHashChanges(t *testing.T) {
+	needRoot(t)
+	for _, datapath := range []string{"direct", "tc", "xdp"} {
+		t.Run(datapath, func(t *testing.T) {
+			c := stitched()
+			c.Pairs[0].Datapath, c.Pairs[0].Mode = datapath, "pool"
+			d := start(t, c)
+			l := startLoad(t, d, 20, false)
+			for i := range 16 {
+				fn, table := []string{"xxhash", "toeplitz"}[i%2], []string{"equal", "weight 1 3"}[i/2%2]
+				if _, err := d.SetRSS(control.RSSChange{Func: &fn, Table: &table}); err != nil {
+					t.Fatal(err)
+				}
 			}
-			watched()
-			lost := s.total() - n.came
-			named := sum(p.AB.Drops) - sum(born.AB.Drops)
-			t.Logf("sent %d, came %d, longest silence %v, drops %v", s.total(), n.came, n.silent, p.AB.Drops)
-			if n.reordered > 0 || n.doubled > 0 || n.came == 0 {
-				t.Errorf("%+v", n)
-			}
-			if !bypass && (uint64(lost) != named || dropped != p.AB.Drops["fence"]) {
-				t.Errorf("%d of %d frames are missing, the ledger names %d, the changes %d: %v", lost, s.total(), named, dropped, p.AB.Drops)
-			}
-			if uint64(lost) > named+uint64(s.total())/100 {
-				t.Errorf("%d of %d frames are missing, the ledger names %d: %v", lost, s.total(), named, p.AB.Drops)
+			if lost, named := l.end(t); lost != 0 || named != 0 {
+				t.Errorf("%d frames are missing, the ledger names %d", lost, named)
 			}
 		})
 	}
@@ -345,7 +511,8 @@ func TestDatapathOffloads(t *testing.T) {
 		}
 	}
 	d := start(t, stitched())
-	for _, w := range tour(false) {
+	held := bpfObjects(t)
+	for _, w := range append(tour(false), way{"tc", "inline"}) {
 		if _, err := d.Set("p", control.PairChange{Datapath: w.datapath, Mode: w.mode}); err != nil {
 			t.Fatal(err)
 		}
@@ -355,6 +522,24 @@ func TestDatapathOffloads(t *testing.T) {
 			}
 		}
 	}
+	if now := bpfObjects(t); now > held {
+		t.Logf("%d BPF objects, %d before", now, held)
+	}
+}
+
+// bpfObjects counts the programs, maps and links that this process holds.
+func bpfObjects(t *testing.T) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "anon_inode:bpf") {
+			n++
+		}
+	}
+	return n
 }
 
 func features(t *testing.T) (all map[string]ethtool.Feature) {
