@@ -20,10 +20,7 @@ type carrier interface {
 	// empty lets all frames out that wait where only the carrier knows them; cfg is the pair's. It may make the mode inline.
 	// It says how many it had to drop.
 	empty(cfg *epair.PairConfig) (dropped uint64, err error)
-	// finish is close for a carrier that goes before its pair: it fills in the last ledgers, which answer
-	// goes on to answer.
-	finish(*Pair) error
-	// close stops carrying and gives everything back. It is idempotent.
+	// close stops carrying and gives everything back. It is idempotent. What answer says from then on is final.
 	close() error
 }
 
@@ -82,13 +79,6 @@ func (c *userCarrier) setMode(mode string) (Change, error) {
 
 func (c *userCarrier) empty(*epair.PairConfig) (uint64, error) { return 0, c.pool.Empty(c.lanes) }
 
-// finish answers after close: what is received in between counts.
-func (c *userCarrier) finish(a *Pair) error {
-	err := c.close()
-	c.answer(a)
-	return err
-}
-
 func (c *userCarrier) answer(a *Pair) {
 	ab, ba := c.lanes.Ledgers()
 	a.AB, a.BA = answerLedger(&ab), answerLedger(&ba)
@@ -139,5 +129,4 @@ func (c noCarrier) setMode(string) (Change, error) {
 }
 
 func (noCarrier) empty(*epair.PairConfig) (uint64, error) { return 0, nil }
-func (c noCarrier) finish(a *Pair) error                  { c.answer(a); return nil }
 func (noCarrier) close() error                            { return nil }

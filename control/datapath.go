@@ -267,7 +267,8 @@ func (x *exchange) swap(old, next *epair.PairConfig) (err error) {
 // close ends the old carrier.
 func (x *exchange) close() error {
 	var last Pair
-	err := x.p.carrier.finish(&last)
+	err := x.p.carrier.close()
+	x.p.carrier.answer(&last)
 	x.s.update(func(p *pair) {
 		p.past.take(&last)
 		p.carrier = noCarrier{}

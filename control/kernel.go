@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 
@@ -63,7 +62,6 @@ func (k *kernel) remove(c kern.Crossing) {
 type kernelCarrier struct {
 	kernel   *kernel
 	crossing kern.Crossing
-	last     atomic.Pointer[[2]kern.Ledger] // set by finish
 }
 
 // carryKernel makes the crossing of p's datapath. All or nothing.
@@ -153,19 +151,8 @@ func (c *kernelCarrier) empty(cfg *epair.PairConfig) (uint64, error) {
 	return ch.Blocked, err
 }
 
-func (c *kernelCarrier) finish(a *Pair) error {
-	ab, ba, err := c.crossing.Ledgers()
-	c.last.Store(&[2]kern.Ledger{ab, ba})
-	err = errors.Join(err, c.close())
-	c.answer(a)
-	return err
-}
-
 func (c *kernelCarrier) answer(a *Pair) {
 	ab, ba, err := c.crossing.Ledgers()
-	if last := c.last.Load(); last != nil {
-		ab, ba, err = last[0], last[1], nil
-	}
 	if err != nil {
 		a.Trouble = err.Error()
 	}

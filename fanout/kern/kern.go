@@ -61,7 +61,7 @@ type Crossing interface {
 	Moving() (int, error)
 	// Drain returns when every frame that was hashed before it was called is out. Frames pass meanwhile.
 	Drain() error
-	// Ledgers returns what became of the frames of both directions.
+	// Ledgers returns what became of the frames of both directions; after Close, until its programs were off.
 	Ledgers() (ab, ba Ledger, err error)
 	// Threads returns the kernel threads that serve the pair (mode poller).
 	Threads() []Thread

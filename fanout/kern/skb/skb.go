@@ -51,6 +51,7 @@ type crossing struct {
 	targets *targets
 	// Unsteered frames of earlier modes, of which the ledger doesn't tell.
 	unsteered [2]uint64
+	last      [2]kern.Ledger // when it was closed
 	notes     []string
 }
 
@@ -112,14 +113,18 @@ func (c *crossing) Close() error {
 			errs = append(errs, err)
 		}
 	}
+	errs = append(errs, c.detach())
+	for dir := range c.last {
+		l, err := c.ledger(dir)
+		c.last[dir], errs = l, append(errs, err)
+	}
 	return errors.Join(append(errs, c.free())...)
 }
 
-// free gives up what was made, as far as it was.
-func (c *crossing) free() error {
+// detach takes all programs off. The mark goes on no frame before nobody takes it off. The kernel waits for an RCU grace period
+// with each program, longer than a frame waits in a backlog.
+func (c *crossing) detach() error {
 	var errs []error
-	// The mark goes on no frame before nobody takes it off. The kernel waits for an RCU grace period
-	// with each program, longer than a frame waits in a backlog.
 	for _, takesMark := range []bool{false, true} {
 		for _, h := range c.hooks {
 			if h.takesMark == takesMark {
@@ -127,6 +132,12 @@ func (c *crossing) free() error {
 			}
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// free gives up what was made, as far as it was.
+func (c *crossing) free() error {
+	errs := []error{c.detach()}
 	for _, m := range c.masks {
 		errs = append(errs, m.restore(), m.close())
 	}

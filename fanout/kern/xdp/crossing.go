@@ -31,6 +31,7 @@ type crossing struct {
 	coll   *ebpf.Collection
 	ports  [2]uint32 // in the device map, by direction
 	placed bool      // ports are taken
+	opened bool      // all of it is there
 	ends   [2]*end
 
 	turn    sync.Mutex // held while the mode changes, and by Close; guards what follows
@@ -42,6 +43,7 @@ type crossing struct {
 	threads [2]*napi.Threads // of the ends, in mode poller
 	markers [2]uint32        // that were sent, by direction
 	closed  bool
+	last    [2]kern.Ledger // when it was closed
 }
 
 // New makes the crossing of a pair. The ends' offloads are as doc.go wants them.
@@ -87,6 +89,7 @@ func (x *crossing) open(c *kern.Config) (err error) {
 			return err
 		}
 	}
+	x.opened = true
 	return nil
 }
 
@@ -215,6 +218,12 @@ func (x *crossing) Close() error {
 	for _, e := range x.ends {
 		if e != nil {
 			errs = append(errs, e.detach())
+		}
+	}
+	if x.opened {
+		for dir := range x.last {
+			l, err := x.ledger(dir)
+			x.last[dir], errs = l, append(errs, err)
 		}
 	}
 	if x.placed {
