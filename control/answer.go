@@ -57,7 +57,7 @@ func AnswerRSS(h *rss.Hasher, t *rss.Table) RSS {
 
 // Pool returns the workers, and what changes did.
 func (d *Daemon) Pool() Pool {
-	a := Pool{Policy: cmp.Or(d.cfg.Pool.Policy, "other"), Priority: d.cfg.Pool.Priority, Workers: d.view.get(d.pool), Fence: answerFence(d.pool.Fence())}
+	a := Pool{Policy: cmp.Or(d.cfg.Pool.Policy, "other"), Priority: d.cfg.Pool.Priority, Workers: d.view.get(d.pool), Fence: answerFence(d.pool.Fence()), Balance: d.balance.answer()}
 	var on []string
 	for _, w := range a.Workers {
 		if w.Pair == "" {

@@ -19,14 +19,15 @@ import (
 // Concurrency contract: all methods may be called from any goroutine. Questions don't wait for changes.
 // Locks are taken in the order life, policy, registry.
 type Daemon struct {
-	cfg    *epair.Config
-	env    *epair.Env
-	pool   *fanout.Pool
-	ports  *ports
-	pairs  registry
-	view   workersView
-	hurry  *expediter
-	kernel kernel
+	cfg     *epair.Config
+	env     *epair.Env
+	pool    *fanout.Pool
+	ports   *ports
+	pairs   registry
+	view    workersView
+	hurry   *expediter
+	kernel  kernel
+	balance autoBalance
 
 	// policy is held by who changes what concerns all pairs, and read-held by who adds or
 	// changes one of them, which must get either the old or the new.
@@ -89,6 +90,9 @@ func (d *Daemon) start(ctx context.Context) (err error) {
 	if _, err := d.Add(ctx, d.cfg.Pairs); err != nil {
 		return err
 	}
+	if d.cfg.RSS.Rebalance == "auto" {
+		d.keepBalanced(autoEvery)
+	}
 	// What a crash left and this configuration doesn't name any more.
 	_, err = epair.GC("")
 	return err
@@ -130,6 +134,7 @@ func SteeringOf(path string) (*rss.Hasher, *rss.Table, error) {
 // It waits for changes that are under way, and is idempotent.
 func (d *Daemon) Close() error {
 	d.closing.Store(true) // pairs with Add
+	d.balance.close()     // before the lock that a rebalancing needs, too
 	d.life.Lock()
 	defer d.life.Unlock()
 	if d.closed {

@@ -229,11 +229,12 @@ type Rebalanced struct {
 
 // Pool is the workers, and what changes while they forwarded did.
 type Pool struct {
-	CPUs     string   `json:"cpus"` // of the workers, in their order
-	Policy   string   `json:"policy"`
-	Priority int      `json:"priority"`
-	Workers  []Worker `json:"workers"`
-	Fence    Fence    `json:"fence"`
+	CPUs     string    `json:"cpus"` // of the workers, in their order
+	Policy   string    `json:"policy"`
+	Priority int       `json:"priority"`
+	Workers  []Worker  `json:"workers"`
+	Fence    Fence     `json:"fence"`
+	Balance  Balancing `json:"balance"`
 
 	Stuck     []Fault `json:"stuck"`     // that don't move now
 	Recovered []Fault `json:"recovered"` // that move again, the last of them
@@ -252,6 +253,14 @@ type Fence struct {
 	MoveMaxMicros    float64 `json:"move_max_us"`
 	BlockedP50Micros float64 `json:"blocked_p50_us"`
 	BlockedMaxMicros float64 `json:"blocked_max_us"`
+}
+
+// Balancing is what rebalance: auto does and did.
+type Balancing struct {
+	Auto     bool   `json:"auto"`
+	Measured uint64 `json:"measured"` // how often
+	Done     uint64 `json:"done"`     // how often it moved buckets
+	Verdict  string `json:"verdict"`  // of the last time
 }
 
 // PoolChange is what to change of the pool.

@@ -30,6 +30,9 @@ func (c *Config) Check(allowed []int) error {
 	if err := c.Poller.check("poller"); err != nil {
 		return err
 	}
+	if err := oneOf("rss.rebalance", c.RSS.Rebalance, "off", "auto"); err != nil {
+		return err
+	}
 	names, ends := map[string]int{}, map[string]string{}
 	for i := range c.Pairs {
 		p, path := &c.Pairs[i], fmt.Sprintf("pairs[%d]", i)

@@ -42,6 +42,7 @@ type RSSConfig struct {
 	Fields    map[string]string `yaml:"fields" json:"fields,omitempty"`
 	Table     string            `yaml:"table,list" json:"table,omitempty"`
 	Inner     bool              `yaml:"inner" json:"inner,omitempty"`
+	Rebalance string            `yaml:"rebalance" json:"rebalance,omitempty"` // off (default) or auto: buckets move by measured load
 }
 
 // PollerConfig is how a poller shares its CPU; 0 is the default of each.

@@ -83,6 +83,9 @@ func (e *env) printPool(p control.Pool) error {
 		fmt.Fprintf(e.out, "stuck since %s, kicked %d times: %s\n", x.Since, x.Kicks, x.What)
 	}
 	f := p.Fence
+	if b := p.Balance; b.Auto {
+		fmt.Fprintf(e.out, "\nrebalance auto: measured %d times, moved buckets %d times; last: %s\n", b.Measured, b.Done, b.Verdict)
+	}
 	fmt.Fprintf(e.out, "\nlive changes %d, given up %d, buckets moved %d (%d with frames in flight)\n", f.Changes, f.Failed, f.Moved, f.Held)
 	if f.Changes > 0 {
 		fmt.Fprintf(e.out, "time to move p50 %s p99 %s max %s; longest wait of a frame p50 %s max %s\n", micros(f.MoveP50Micros),
