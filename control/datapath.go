@@ -33,10 +33,11 @@ type exchange struct {
 	p      *pair
 	policy *kern.Policy
 	gate   *gate.Gate
-	// What the outer devices had received, and the pair had counted, when the old carrier was empty.
-	arrived, counted [2]uint64
-	dropped          uint64
-	blocked          time.Duration
+	// What the outer devices had received when the old carrier was empty, and how much more that was than carriers had.
+	arrived [2]uint64
+	more    [2]int64
+	dropped uint64
+	blocked time.Duration
 }
 
 // refuseExchange tells why a pair's datapath can't be changed while it runs.
@@ -172,7 +173,7 @@ func (x *exchange) run(next *epair.PairConfig) error {
 		err = x.drain()
 	}
 	if err == nil {
-		x.arrived, x.counted, err = x.count()
+		x.arrived, x.more, err = x.count()
 	}
 	if err == nil {
 		return errors.Join(x.swap(&old, next), x.countMissed(), x.gate.Open())
@@ -222,6 +223,7 @@ func (x *exchange) drain() error {
 		}
 		after, err := x.progress()
 		if err != nil || after == before {
+			x.arrived = [2]uint64{after[0], after[1]}
 			return err
 		}
 		before = after
@@ -289,20 +291,31 @@ func (x *exchange) open(cfg *epair.PairConfig, why string) error {
 	return nil
 }
 
-// count reads how many frames the outer devices have received, and of how many carriers know. While frames
-// pass, it tries to find a moment between two of them.
-func (x *exchange) count() (arrived, counted [2]uint64, err error) {
-	const tries = 20
-	for range tries {
+// count reads how many frames the outer devices have received, and how many more that is than carriers know of. While frames
+// pass, some are on their way from the one to the other: it looks for a moment when there are few.
+func (x *exchange) count() (arrived [2]uint64, more [2]int64, err error) {
+	const (
+		tries = 20
+		pause = 100 * time.Microsecond
+	)
+	for n := range tries {
 		before := x.carried()
 		if arrived, err = x.received(); err != nil {
-			return arrived, counted, err
+			return arrived, more, err
 		}
-		if counted = x.carried(); counted == before {
+		if x.carried() == before || n == 0 {
+			for dir := range more {
+				if now := int64(arrived[dir] - before[dir]); n == 0 || now < more[dir] {
+					more[dir] = now
+				}
+			}
+		}
+		if arrived == x.arrived { // none has come since then
 			break
 		}
+		time.Sleep(pause)
 	}
-	return arrived, counted, nil
+	return arrived, more, nil
 }
 
 // carried is how many frames carriers have received, by direction.
@@ -315,14 +328,13 @@ func (x *exchange) carried() [2]uint64 {
 
 // countMissed counts what came past the gate and no carrier has received.
 func (x *exchange) countMissed() error {
-	arrived, counted, err := x.count()
+	_, more, err := x.count()
 	if err != nil {
 		return err
 	}
 	x.s.update(func(p *pair) {
-		for dir := range arrived {
-			n := int64(arrived[dir]-x.arrived[dir]) - int64(counted[dir]-x.counted[dir])
-			if n > 0 {
+		for dir := range more {
+			if n := more[dir] - x.more[dir]; n > 0 {
 				p.past.drop(dir, uint64(n))
 				x.dropped += uint64(n)
 			}

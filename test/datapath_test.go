@@ -293,13 +293,15 @@ func TestDatapathChanges(t *testing.T) {
 	}
 }
 
-// Frames that pass no egress hook aren't held back. What is missing of them is in the ledger too.
+// Frames that pass no egress hook aren't held back. What is missing of them is in the ledger too, but for those that
+// were on their way whenever the outer devices were asked.
 func TestDatapathBypass(t *testing.T) {
 	needRoot(t)
 	d := start(t, stitched())
 	l := startLoad(t, d, 10, true)
 	dropped := visit(t, d, []way{{"user", "pool"}, {"xdp", "pool"}, {"tc", "pool"}, {"xdp", "inline"}, {"user", "inline"}, {"tc", "inline"}})
-	if lost, named := l.end(t); lost != named || dropped != named {
+	const underWay = 64 // a NAPI poll
+	if lost, named := l.end(t); max(lost, named)-min(lost, named) > underWay || dropped != named {
 		t.Errorf("%d frames are missing, the ledger names %d, the changes %d", lost, named, dropped)
 	}
 }
