@@ -9,7 +9,6 @@ import (
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout/kern"
 	"github.com/epair-net/epair/fanout/kern/gate"
-	"github.com/epair-net/epair/fanout/kern/skb"
 )
 
 // exchange is a change of a pair's datapath:
@@ -68,14 +67,11 @@ func (d *Daemon) exchange(s *slot, to, mode string) (Change, error) {
 	}
 	next := x.p.cfg
 	next.Datapath, next.Mode = to, mode
-	if err := refuse(&next); err != nil {
-		return Change{}, err
-	}
 	if err := x.prepare(); err != nil {
 		return Change{}, err
 	}
 	if err := errors.Join(x.change(&next), x.end()); err != nil {
-		return Change{}, fmt.Errorf("set datapath %s: %w", to, err)
+		return Change{}, err
 	}
 	return Change{Dropped: x.dropped, TookMicros: micros(time.Since(start)), BlockedMicros: micros(x.blocked)}, nil
 }
@@ -206,51 +202,6 @@ func (x *exchange) offloads(cfg *epair.PairConfig) error {
 	return errors.Join(x.p.ends.A.SetOffloads(carries(cfg)), x.p.ends.B.SetOffloads(carries(cfg)))
 }
 
-// drain returns when nothing that was let in is on its way: when all queues have been emptied once, and no
-// counter has moved meanwhile. Frames that come past the gate can hinder it; so it ends with what the longest queue
-// needs: a veth's ring of 256 is empty after four polls of 64.
-func (x *exchange) drain() error {
-	const rounds = 8
-	before, err := x.progress()
-	for n := 0; err == nil && n < rounds; n++ {
-		if err = skb.Settle(x.policy); err != nil {
-			return err
-		}
-		dropped, err := x.p.carrier.empty(&x.p.cfg)
-		x.dropped += dropped
-		if err != nil {
-			return err
-		}
-		after, err := x.progress()
-		if err != nil || after == before {
-			x.arrived = [2]uint64{after[0], after[1]}
-			return err
-		}
-		before = after
-	}
-	return err
-}
-
-// progress is what the pair and its outer devices have counted.
-func (x *exchange) progress() (n [6]uint64, err error) {
-	a := Pair{Mode: x.p.cfg.Mode}
-	x.p.carrier.answer(&a)
-	at, err := x.received()
-	return [6]uint64{at[0], at[1], a.AB.Rx, a.AB.Tx, a.BA.Rx, a.BA.Tx}, err
-}
-
-// received is what the outer devices have received, by direction.
-func (x *exchange) received() (n [2]uint64, err error) {
-	for i, e := range []*epair.End{x.p.ends.A, x.p.ends.B} {
-		s, err := e.Stats()
-		if err != nil {
-			return n, err
-		}
-		n[i] = s.RxFrames
-	}
-	return n, nil
-}
-
 // swap closes the old carrier, which is empty, and opens the new one; or the old one again.
 func (x *exchange) swap(old, next *epair.PairConfig) (err error) {
 	if err = x.close(); err == nil {
@@ -288,58 +239,6 @@ func (x *exchange) open(cfg *epair.PairConfig, why string) error {
 		return err
 	}
 	x.s.update(func(p *pair) { p.cfg, p.why, p.carrier = made.cfg, made.why, c })
-	return nil
-}
-
-// count reads how many frames the outer devices have received, and how many more that is than carriers know of. While frames
-// pass, some are on their way from the one to the other: it looks for a moment when there are few.
-func (x *exchange) count() (arrived [2]uint64, more [2]int64, err error) {
-	const (
-		tries = 20
-		pause = 100 * time.Microsecond
-	)
-	for n := range tries {
-		before := x.carried()
-		if arrived, err = x.received(); err != nil {
-			return arrived, more, err
-		}
-		if x.carried() == before || n == 0 {
-			for dir := range more {
-				if now := int64(arrived[dir] - before[dir]); n == 0 || now < more[dir] {
-					more[dir] = now
-				}
-			}
-		}
-		if arrived == x.arrived { // none has come since then
-			break
-		}
-		time.Sleep(pause)
-	}
-	return arrived, more, nil
-}
-
-// carried is how many frames carriers have received, by direction.
-func (x *exchange) carried() [2]uint64 {
-	a := Pair{Mode: x.p.cfg.Mode}
-	x.p.carrier.answer(&a)
-	x.p.past.addTo(&a)
-	return [2]uint64{a.AB.Rx, a.BA.Rx}
-}
-
-// countMissed counts what came past the gate and no carrier has received.
-func (x *exchange) countMissed() error {
-	_, more, err := x.count()
-	if err != nil {
-		return err
-	}
-	x.s.update(func(p *pair) {
-		for dir := range more {
-			if n := more[dir] - x.more[dir]; n > 0 {
-				p.past.drop(dir, uint64(n))
-				x.dropped += uint64(n)
-			}
-		}
-	})
 	return nil
 }
 
