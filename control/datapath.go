@@ -32,6 +32,7 @@ type exchange struct {
 	p      *pair
 	policy *kern.Policy
 	gate   *gate.Gate
+	was    *epair.PairConfig // how the datapath of before begins again
 	// What the outer devices had received when the old carrier was empty, and how much more that was than carriers had.
 	arrived [2]uint64
 	more    [2]int64
@@ -100,6 +101,7 @@ func (x *exchange) prepare() (err error) {
 // change takes all steps, or takes them back.
 func (x *exchange) change(next *epair.PairConfig) error {
 	old := x.p.cfg
+	x.was = first(&old)
 	err := x.mode(calm(&old).Mode)
 	if err == nil {
 		err = x.run(first(next))
@@ -209,6 +211,9 @@ func (x *exchange) swap(old, next *epair.PairConfig) (err error) {
 	}
 	if err == nil {
 		return nil
+	}
+	if x.was.Datapath == old.Datapath {
+		old = x.was
 	}
 	if back := x.open(old, "its successor couldn't be made"); back != nil {
 		err = fmt.Errorf("%w; nor can the old datapath carry the pair again: %w", err, back)

@@ -24,6 +24,7 @@ func TestDatapathTCP(t *testing.T) {
 	var stop atomic.Bool
 	done := make(chan error, 4)
 	talk := func(c net.Conn) {
+		t.Cleanup(func() { _ = c.Close() })
 		go func() { done <- writeNumbers(c, &stop) }()
 		go func() { done <- readNumbers(c) }()
 	}
@@ -65,7 +66,7 @@ func readNumbers(c net.Conn) error {
 	for n := uint64(1); ; n++ {
 		_, err := io.ReadFull(r, b)
 		if errors.Is(err, io.EOF) && n > 1 {
-			return c.Close()
+			return nil
 		}
 		if err != nil {
 			return err

@@ -94,12 +94,13 @@ func TestDatapathFails(t *testing.T) {
 		if _, err := d.Set("p", control.PairChange{Datapath: from.datapath, Mode: from.mode}); err != nil {
 			t.Fatal(err)
 		}
+		before, _ := d.Pair("p")
 		_, err := d.Set("p", control.PairChange{Datapath: "xdp"})
 		if !errors.Is(err, control.ErrRefused) {
 			t.Errorf("%v → xdp: %v", from, err)
 		}
 		p, _ := d.Pair("p")
-		if p.Datapath != from.datapath || p.Mode != from.mode || p.Trouble != "" {
+		if p.Datapath != from.datapath || p.Mode != from.mode || p.Steer != before.Steer || p.Trouble != "" {
 			t.Errorf("after %v: %+v", from, p)
 		}
 	}
