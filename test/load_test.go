@@ -23,7 +23,7 @@ import (
 
 // numbers is frames that were sent, and what came of them.
 type numbers struct {
-	sent, came, reordered, doubled int
+	came, reordered, doubled int
 	gaps                           int           // times a flow's numbers went on later
 	silent                         time.Duration // the longest time without a frame
 }
