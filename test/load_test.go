@@ -24,8 +24,8 @@ import (
 // numbers is frames that were sent, and what came of them.
 type numbers struct {
 	came, reordered, doubled int
-	gaps                           int           // times a flow's numbers went on later
-	silent                         time.Duration // the longest time without a frame
+	gaps                     int           // times a flow's numbers went on later
+	silent                   time.Duration // the longest time without a frame
 }
 
 // sender sends numbered frames of all flows in turn, at a rate, from one CPU, past no hook or past all of them.
