@@ -3,6 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -17,14 +18,14 @@ import (
 type Sink struct {
 	cfg   Config
 	objs  counterObjects
-	hooks []link.Link
+	hooks []io.Closer
 
 	once sync.Once
 	err  error
 }
 
-// New attaches a sink. In Frame mode the interface must have no XDP program yet. It counts frames of run 0
-// until Reset.
+// New attaches a sink. In Frame mode the interface must have no XDP program yet, or one of epair's, which lets it count
+// behind itself. It counts frames of run 0 until Reset.
 func New(cfg Config) (*Sink, error) {
 	if cfg.Flows < 1 || cfg.Flows > wire.MaxFlow {
 		return nil, fmt.Errorf("create sink: %d flows: outside 1 to %d", cfg.Flows, wire.MaxFlow)
@@ -66,9 +67,12 @@ func (s *Sink) attach() error {
 	return nil
 }
 
-func (s *Sink) hook(index int) (link.Link, error) {
+func (s *Sink) hook(index int) (io.Closer, error) {
 	if s.cfg.Mode == load.Skb {
 		return link.AttachTCX(link.TCXOptions{Interface: index, Program: s.objs.SinkTcx, Attach: ebpf.AttachTCXIngress})
+	}
+	if hook, taken, err := behind(index, s.objs.SinkXdp); taken || err != nil {
+		return hook, err
 	}
 	return link.AttachXDP(link.XDPOptions{Interface: index, Program: s.objs.SinkXdp, Flags: link.XDPDriverMode})
 }

@@ -59,7 +59,7 @@ func (b *benchFlags) add(cmd *cobra.Command, rounds int, baselines string) {
 	f.StringSliceVar(&b.baselines, "baselines", []string{baselines}, "baselines to measure, or all, or none")
 	f.StringVar(&b.setup, "setup", "a", "a: load, pair, sink; b: load, pair, router, pair, sink")
 	f.StringVar(&b.load, "load", "auto", "how frames go in: frame, skb, both, or auto (what suits each cell)")
-	f.StringVar(&b.sink, "sink", "tcx", "where frames are counted: tcx, as a socket would get them, or xdp, before that (not in xdp cells)")
+	f.StringVar(&b.sink, "sink", "tcx", "where frames are counted: tcx, as a socket would get them, or xdp, before that (in frame load)")
 	f.IntVar(&b.rounds, "rounds", rounds, "how often each is measured")
 	f.DurationVar(&b.time, "time", 2*time.Second, "how long each trial is")
 	f.StringVar(&b.size, "size", "64", "bytes of a frame with its check sequence, or imix")

@@ -36,6 +36,18 @@ __u32 epair_marked[2];			       /* how many did */
 
 const volatile __u32 epair_ports[2]; /* indices in epair_devs, by direction */
 
+/* What an end's user wants run on each frame behind the out program, by end: a program put into the array by its
+ * identity, of type XDP with frags. While there is none, frames pass to the stack. With a constant index
+ * an empty slot is one instruction that does nothing. */
+struct epair_slot {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+};
+
+struct epair_slot epair_next_a SEC(".maps"), epair_next_b SEC(".maps");
+
 /* By direction, bucket and CPU, as epair_fence_out: when, by that CPU's clock of polls, the last frame of the
  * bucket was before the out program there, plus 1. */
 struct {
@@ -236,13 +248,21 @@ int epair_in_b(struct xdp_md *ctx)
 SEC("xdp.frags")
 int epair_out_a(struct xdp_md *ctx)
 {
-	return come_out(ctx, 1, 1);
+	int verdict = come_out(ctx, 1, 1);
+
+	if (verdict == XDP_PASS)
+		bpf_tail_call(ctx, &epair_next_a, 0);
+	return verdict;
 }
 
 SEC("xdp.frags")
 int epair_out_b(struct xdp_md *ctx)
 {
-	return come_out(ctx, 0, 1);
+	int verdict = come_out(ctx, 0, 1);
+
+	if (verdict == XDP_PASS)
+		bpf_tail_call(ctx, &epair_next_b, 0);
+	return verdict;
 }
 
 SEC("xdp.frags/devmap")

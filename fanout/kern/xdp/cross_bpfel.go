@@ -113,6 +113,8 @@ const (
 	crossMapEpairHash        = "epair_hash"
 	crossMapEpairLanes       = "epair_lanes"
 	crossMapEpairLeft        = "epair_left"
+	crossMapEpairNextA       = "epair_next_a"
+	crossMapEpairNextB       = "epair_next_b"
 	crossMapEpairPolls       = "epair_polls"
 	crossMapEpairQueues      = "epair_queues"
 	crossMapEpairScratch     = "epair_scratch"
@@ -194,6 +196,8 @@ type crossMapSpecs struct {
 	EpairHash     *ebpf.MapSpec `ebpf:"epair_hash"`
 	EpairLanes    *ebpf.MapSpec `ebpf:"epair_lanes"`
 	EpairLeft     *ebpf.MapSpec `ebpf:"epair_left"`
+	EpairNextA    *ebpf.MapSpec `ebpf:"epair_next_a"`
+	EpairNextB    *ebpf.MapSpec `ebpf:"epair_next_b"`
 	EpairPolls    *ebpf.MapSpec `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.MapSpec `ebpf:"epair_queues"`
 	EpairScratch  *ebpf.MapSpec `ebpf:"epair_scratch"`
@@ -241,6 +245,8 @@ type crossMaps struct {
 	EpairHash     *ebpf.Map `ebpf:"epair_hash"`
 	EpairLanes    *ebpf.Map `ebpf:"epair_lanes"`
 	EpairLeft     *ebpf.Map `ebpf:"epair_left"`
+	EpairNextA    *ebpf.Map `ebpf:"epair_next_a"`
+	EpairNextB    *ebpf.Map `ebpf:"epair_next_b"`
 	EpairPolls    *ebpf.Map `ebpf:"epair_polls"`
 	EpairQueues   *ebpf.Map `ebpf:"epair_queues"`
 	EpairScratch  *ebpf.Map `ebpf:"epair_scratch"`
@@ -258,6 +264,8 @@ func (m *crossMaps) Close() error {
 		m.EpairHash,
 		m.EpairLanes,
 		m.EpairLeft,
+		m.EpairNextA,
+		m.EpairNextB,
 		m.EpairPolls,
 		m.EpairQueues,
 		m.EpairScratch,

@@ -93,6 +93,9 @@ func (x *crossing) open(c *kern.Config) (err error) {
 	return nil
 }
 
+// nextName is what the kernel calls the slot behind an out program; see doc.go.
+const nextName = "epair_next"
+
 func side(i int) string       { return string(rune('a' + i)) }
 func inName(i int) string     { return "epair_in_" + side(i) }
 func outName(i int) string    { return "epair_out_" + side(i) }
@@ -119,6 +122,9 @@ func (x *crossing) load() (err error) {
 		return err
 	}
 	spec.Maps["epair_left"].MaxEntries = spec.Maps["epair_fence_out"].MaxEntries
+	for i := range x.ends {
+		spec.Maps["epair_next_"+side(i)].Name = nextName
+	}
 	for i, e := range x.ends {
 		unused := egressName(i)
 		if !e.inner {
