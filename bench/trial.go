@@ -22,7 +22,7 @@ type TrialResult struct {
 	OfferedPPS, PPS             float64 // PPS: delivered
 	Gbps                        float64 // delivered, check sequences and gaps excluded
 
-	Latency    *hdrhistogram.Histogram // ns from when each frame was due; at maximum rate, from when it was sent
+	Latency    *hdrhistogram.Histogram // ns from when each frame was due; at maximum rate, of every eighth, from when it was sent
 	LongestGap time.Duration           // without an arrival, from the start of the load to its end or the last arrival
 	Timeline   []uint64                // arrivals in each sink.SlotTime, from the first
 
@@ -107,6 +107,7 @@ func (t *Trial) Close() error {
 // Run loads for d, waits until nothing comes any more, and returns what did. It blocks for somewhat longer than
 // d. When ctx ends it returns early, with what was counted until then and the context's error.
 func (t *Trial) Run(ctx context.Context, d time.Duration) (TrialResult, error) {
+	t.Sink.Coarse = t.Gen.Config().Rate == 0
 	if err := t.Sink.Reset(t.Gen.NextRun()); err != nil {
 		return TrialResult{}, err
 	}

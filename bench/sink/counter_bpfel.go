@@ -33,21 +33,16 @@ type counterSinkCount struct {
 }
 
 type counterSinkFlow struct {
-	_    structs.HostLayout
-	Lock struct {
-		_   structs.HostLayout
-		Val uint32
-	}
+	_     structs.HostLayout
+	Block [32]uint64
 	Next  uint32
-	Came  uint64
-	Block [16]uint32
-	Bits  [16]uint64
+	Pad   uint32
 }
 
 type counterSinkShared struct {
 	_      structs.HostLayout
 	Run    uint32
-	Pad    uint32
+	Coarse uint32
 	Origin uint64
 	Last   uint64
 }

@@ -19,14 +19,18 @@ const (
 // Reset forgets what came and makes the sink count the frames of a run (load.Gen's NextRun).
 // Frames of earlier runs that are still on their way are Stray then.
 func (s *Sink) Reset(run uint16) error {
+	begin := counterSinkShared{Run: uint32(run)}
+	if s.Coarse {
+		begin.Coarse = 1
+	}
 	err := errors.Join(
-		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
+		s.objs.Shared.Put(uint32(0), &begin),
 		s.objs.Counts.Put(uint32(0), make([]counterSinkCount, ebpf.MustPossibleCPU())),
 		fill(s.objs.Tracks, make([]counterSinkFlow, s.cfg.Flows), s.cfg.Flows),
 		fill(s.objs.Buckets, make([]counterSinkBucket, buckets*ebpf.MustPossibleCPU()), buckets),
 		fill(s.objs.Timeline, make([]uint64, slots*ebpf.MustPossibleCPU()), slots),
 		// Once more: a frame of an earlier run may have been counted meanwhile.
-		s.objs.Shared.Put(uint32(0), &counterSinkShared{Run: uint32(run)}),
+		s.objs.Shared.Put(uint32(0), &begin),
 	)
 	if err != nil {
 		return fmt.Errorf("reset sink: %w", err)
@@ -82,7 +86,7 @@ func (s *Sink) Read() (Result, error) {
 		Delivered: c.Delivered, Bytes: c.Bytes, Reordered: c.Reordered, Duplicated: c.Duplicated, Stale: c.Stale, Stray: c.Stray,
 		LongestGap: time.Duration(c.Gap), First: time.Duration(c.First), Last: time.Duration(c.Last),
 	}
-	if r.Lost, err = s.lost(); err != nil {
+	if r.Lost, err = s.lost(c.Delivered - c.Duplicated); err != nil {
 		return Result{}, err
 	}
 	if r.Latency, r.Network, err = s.histograms(); err != nil {
@@ -96,16 +100,16 @@ func (s *Sink) Read() (Result, error) {
 	return r, nil
 }
 
-// lost is what is missing below each flow's highest sequence number.
-func (s *Sink) lost() (lost uint64, err error) {
+// lost is what is missing below the flows' highest sequence numbers if so many different frames came.
+func (s *Sink) lost(came uint64) (lost uint64, err error) {
 	keys, flows := make([]uint32, s.cfg.Flows), make([]counterSinkFlow, s.cfg.Flows)
 	if err := all(s.objs.Tracks, keys, flows); err != nil {
 		return 0, err
 	}
 	for i := range flows {
-		lost += uint64(flows[i].Next) - flows[i].Came
+		lost += uint64(flows[i].Next)
 	}
-	return lost, nil
+	return lost - min(came, lost), nil // frames that came meanwhile are in one figure only
 }
 
 // histograms returns the times from due and from sent.

@@ -8,20 +8,22 @@ char _license[] SEC("license") = "GPL";
 volatile const __u32 flows;
 
 enum {
-	BLOCKS = 16, /* of 64 sequence numbers each: a flow's window */
+	BLOCKS = 32, /* of BLOCK sequence numbers each: a flow's window */
+	BLOCK = 32,
+	TRIES = 64,
 	STEPS = 7,   /* bits behind a value's highest one that tell buckets apart */
 	BUCKETS = 4096,
 	SLOTS = 8192,
 	SLOT_SHIFT = 23, /* 8.4 ms */
 	GAP_NS = 2000, /* resolution of the longest gap: the shared time is written no more often */
+	COARSE = 8,    /* frames of one CPU that a look at the clock stands for, if the times of single ones don't matter */
 };
 
+/* CPUs may meet in a flow. Each word is changed by compare-and-swap: no lock, no masked interrupts. */
 struct sink_flow {
-	struct bpf_spin_lock lock;
-	__u32 next; /* RFC 4737's NextExp */
-	__u64 came; /* frames, without duplicates */
-	__u32 block[BLOCKS]; /* number + 1 of the block of sequence numbers that bits[] is about, 0: none */
-	__u64 bits[BLOCKS];
+	__u64 block[BLOCKS]; /* high half: number + 1 of the block of sequence numbers that the low half is about; 0: none */
+	__u32 next;	     /* RFC 4737's NextExp */
+	__u32 pad;
 };
 
 /* One for each CPU, written by it only. */
@@ -32,7 +34,7 @@ struct sink_count {
 
 struct sink_shared {
 	__u32 run;
-	__u32 pad;
+	__u32 coarse;
 	__u64 origin; /* of the timeline: the first arrival */
 	__u64 last;   /* arrival, to GAP_NS */
 };
@@ -79,26 +81,46 @@ struct {
 
 enum verdict { IN_ORDER, REORDERED, STALE, DUPLICATED };
 
-/* judge places sequence number seq in its flow. Called with the lock held. */
+/* note enters sequence number seq into its flow's window. It gives up, as if it were stale, when others were
+ * faster TRIES times. */
+static __always_inline enum verdict note(struct sink_flow *t, __u32 seq)
+{
+	__u32 number = seq / BLOCK + 1, bit = 1U << seq % BLOCK;
+	__u64 *word = &t->block[seq / BLOCK % BLOCKS], old, now;
+
+	for (int i = 0; i < TRIES; i++) {
+		old = *(volatile __u64 *)word;
+		if (old >> 32 == number) {
+			if (old & bit)
+				return DUPLICATED;
+			now = old | bit;
+		} else {
+			if (old && (__s32)(number - (__u32)(old >> 32)) < 0)
+				return STALE;
+			now = (__u64)number << 32 | bit;
+		}
+		if (__sync_val_compare_and_swap(word, old, now) == old)
+			return IN_ORDER;
+	}
+	return STALE;
+}
+
+/* judge places sequence number seq in its flow. */
 static __always_inline enum verdict judge(struct sink_flow *t, __u32 seq)
 {
-	__u32 number = (seq >> 6) + 1, slot = (seq >> 6) % BLOCKS;
-	__u64 bit = 1ULL << (seq & 63);
-	int behind = (__s32)(seq - t->next) < 0;
+	enum verdict v = note(t, seq);
+	__u32 next;
 
-	if (t->block[slot] != number) {
-		if (behind && t->block[slot] && (__s32)(number - t->block[slot]) < 0)
-			return STALE;
-		t->block[slot] = number;
-		t->bits[slot] = 0;
+	if (v != IN_ORDER)
+		return v;
+	for (int i = 0; i < TRIES; i++) {
+		next = *(volatile __u32 *)&t->next;
+		if ((__s32)(seq - next) < 0)
+			return REORDERED;
+		if (__sync_val_compare_and_swap(&t->next, next, seq + 1) == next)
+			return IN_ORDER;
 	}
-	if (t->bits[slot] & bit)
-		return DUPLICATED;
-	t->bits[slot] |= bit;
-	if (behind)
-		return REORDERED;
-	t->next = seq + 1;
-	return IN_ORDER;
+	return STALE;
 }
 
 static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq, __u32 len)
@@ -110,10 +132,7 @@ static __always_inline void track(struct sink_count *c, __u32 flow, __u32 seq, _
 		c->stray++;
 		return;
 	}
-	bpf_spin_lock(&t->lock);
 	v = judge(t, seq);
-	t->came += v != DUPLICATED;
-	bpf_spin_unlock(&t->lock);
 	c->bytes += v != DUPLICATED ? len : 0;
 	c->reordered += v == REORDERED || v == STALE;
 	c->stale += v == STALE;
@@ -162,7 +181,7 @@ static __always_inline void tally(__u64 latency, __u32 late)
 		b->sent++;
 }
 
-static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c, __u64 now)
+static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c, __u64 now, __u32 frames)
 {
 	__u64 last = *(volatile __u64 *)&sh->last, origin = *(volatile __u64 *)&sh->origin, *n;
 	__u32 slot;
@@ -184,7 +203,7 @@ static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c,
 	slot = slot < SLOTS ? slot : SLOTS - 1;
 	n = bpf_map_lookup_elem(&timeline, &slot);
 	if (n)
-		++*n;
+		*n += frames;
 }
 
 static __always_inline void count(const struct wire_frame *f, __u32 len)
@@ -192,7 +211,7 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 	__u32 zero = 0;
 	struct sink_shared *sh = bpf_map_lookup_elem(&shared, &zero);
 	struct sink_count *c = bpf_map_lookup_elem(&counts, &zero);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now;
 
 	if (!sh || !c)
 		return;
@@ -200,10 +219,13 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 		c->stray++;
 		return;
 	}
-	c->delivered++;
 	track(c, f->flow, f->seq, len);
+	c->delivered++;
+	if (sh->coarse && (c->delivered & (COARSE - 1)) != 1)
+		return;
+	now = bpf_ktime_get_ns();
 	tally(now > f->due ? now - f->due : 0, f->late);
-	clocks(sh, c, now);
+	clocks(sh, c, now, sh->coarse ? COARSE : 1);
 }
 
 /* Frames that aren't a load's go on. Those whose bytes aren't in one piece are counted from a copy. */

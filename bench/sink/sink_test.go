@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -229,4 +230,51 @@ func TestFlowsAreChecked(t *testing.T) {
 			t.Errorf("%d flows: made", flows)
 		}
 	}
+}
+
+// Two CPUs that meet in a flow, frame by frame, count each exactly once.
+func TestCPUsMeet(t *testing.T) {
+	const chunk, chunks = 256, 20
+	rigs(t, func(r *rig) {
+		for c := range chunks {
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					for i := range chunk {
+						if _, _, err := r.prog.Test(r.frame(wire.Stamp{Run: testRun, Flow: 2, Seq: uint32(c*chunk + i)})); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			both.Wait()
+		}
+		got := r.read()
+		if got.Delivered != 2*chunk*chunks || got.Duplicated != chunk*chunks || got.Lost != 0 || got.Stale != 0 {
+			t.Errorf("of %d frames, each twice: %+v", chunk*chunks, got)
+		}
+	})
+}
+
+// A coarse sink counts every frame, and takes the time of every eighth.
+func TestCoarse(t *testing.T) {
+	rigs(t, func(r *rig) {
+		r.s.Coarse = true
+		defer func() { r.s.Coarse = false }()
+		if err := r.s.Reset(testRun); err != nil {
+			t.Fatal(err)
+		}
+		for s := range uint32(32) {
+			r.seq(1, s+s/16) // one is missing
+		}
+		r.want(32, 1, 0, 0, 0)
+		got, line := r.read(), uint64(0)
+		for _, n := range got.Timeline {
+			line += n
+		}
+		// The test may have run on several CPUs, each of which begins with its first frame.
+		if n := got.Latency.TotalCount(); n < 4 || n > 4+int64(ebpf.MustPossibleCPU()) || line != 8*uint64(n) || got.First == 0 {
+			t.Errorf("times of %d frames, timeline of %d: %+v", n, line, got)
+		}
+	})
 }
