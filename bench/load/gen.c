@@ -203,7 +203,8 @@ int generate(struct xdp_md *ctx)
 	return skb_mode ? XDP_PASS : bpf_redirect_map(&devices, target(first_flow + flow), 0);
 }
 
-/* On lo, where the frames of a generator in skb mode come up. */
+/* On lo, where the frames of a generator in skb mode come up. A socket's frames have a hash, so that interfaces with
+ * several queues needn't look into them: these get one, too. */
 SEC("tcx/ingress")
 int divert(struct __sk_buff *skb)
 {
@@ -214,5 +215,8 @@ int divert(struct __sk_buff *skb)
 		return WIRE_TCX_NEXT;
 	key = target(f->flow);
 	index = bpf_map_lookup_elem(&indices, &key);
-	return index ? bpf_redirect(*index, 0) : WIRE_TCX_DROP;
+	if (!index)
+		return WIRE_TCX_DROP;
+	bpf_set_hash(skb, (f->flow + 1) * 0x9e3779b1U); /* the golden ratio: neighbours are far from each other */
+	return bpf_redirect(*index, 0);
 }
