@@ -76,6 +76,31 @@ func TestUDPCountsWhatWasRead(t *testing.T) {
 	}
 }
 
+// What nobody reads has arrived all the same.
+func TestUDPFlow(t *testing.T) {
+	a, b := hosts(t)
+	b.CPUs = a.CPUs[:1]
+	index := 0
+	if err := netns.Do(b.NS, func() error {
+		l, err := netlink.LinkByName(topo.SinkName)
+		if err == nil {
+			index = l.Attrs().Index
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, read := range []bool{false, true} {
+		f, err := bench.UDPFlow(t.Context(), a, b, index, read, short)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Arrived == 0 || f.Arrived > f.Sent || f.Delivered > f.Arrived || (f.Delivered > 0) != read || f.Rate(f.Sent) <= 0 {
+			t.Errorf("read %t: %+v", read, f)
+		}
+	}
+}
+
 // In a closed load the sessions' round trips fill the time, never more, and never less but on a machine that is too
 // busy to let them begin.
 func TestRoundTripsFillTheTime(t *testing.T) {

@@ -36,7 +36,7 @@ func UDPFlows(ctx context.Context, a, b Host, flows, size int, d time.Duration) 
 	if flows < 1 || flows > maxSource || size < 1 || size > maxUDP {
 		return t, fmt.Errorf("send %d flows of %d bytes: outside 1 to %d flows, 1 to %d bytes", flows, size, maxSource, maxUDP)
 	}
-	in, err := b.reader()
+	in, err := b.reader(true)
 	if err != nil {
 		return t, err
 	}
@@ -57,12 +57,16 @@ func UDPFlows(ctx context.Context, a, b Host, flows, size int, d time.Duration) 
 	return t, err
 }
 
-// reader opens a socket with a large buffer, whose calls don't block for long.
-func (h Host) reader() (fd int, err error) {
+// reader opens a socket whose calls don't block for long: with a large buffer, or, if nobody will read it, the smallest.
+func (h Host) reader(read bool) (fd int, err error) {
 	if fd, err = h.socket(unix.SOCK_DGRAM); err != nil {
 		return -1, err
 	}
-	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, udpBuffer)
+	size := 0
+	if read {
+		size = udpBuffer
+	}
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 	if err == nil {
 		err = setTimeout(fd, unix.SO_RCVTIMEO, udpPoll)
 	}

@@ -68,6 +68,22 @@ func TestSwitchHasATimeline(t *testing.T) {
 	}
 }
 
+// With one CPU there is no other for the receiver.
+func TestUDPReceivers(t *testing.T) {
+	f := once(t, UDP(NoReceiver, LoadReceiver), "a", "veth", "direct/inline")
+	for _, r := range f.Rows {
+		if r.Refused != "" || r.PPS == nil || r.Rounds[0].OfferedPPS < r.PPS.Median || r.Load != "socket" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, err := (Place{Load: []int{0}, Forward: []int{0}}).receiver(OtherReceiver); err == nil {
+		t.Error("another CPU was found")
+	}
+	if cpu, err := (Place{Load: []int{0}, Forward: []int{0, 3}}).receiver(OtherReceiver); err != nil || cpu[0] != 3 {
+		t.Errorf("%v %v", cpu, err)
+	}
+}
+
 func TestPairsAreCounted(t *testing.T) {
 	f := once(t, Pairs(2), "a", "veth", "user-packet/inline")
 	if f.Rows[0].Refused == "" {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/epair-net/epair/bench"
+	"github.com/epair-net/epair/bench/report"
 )
 
 // skipAfter is how late a frame of a search may be sent: bursts would lose frames that the forwarder isn't to
@@ -55,7 +56,11 @@ func (v *Visit) search(ctx context.Context, loss float64) (r bench.SearchResult,
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	high := max(2*lowest, v.run.own[way{v.Mode, 0}].PPS)
-	return bench.Search{Low: lowest, High: high, Loss: loss}.Run(ctx, t.Pace(v.run.Time))
+	pace := t.Pace(v.run.Time)
+	return bench.Search{Low: lowest, High: high, Loss: loss}.Run(ctx, func(ctx context.Context, pps float64) (bench.TrialResult, error) {
+		v.run.progress(v.Round, fmt.Sprintf("%s (%s), trying %s frames/s", v.Subject.Name, v.Mode, report.Rate(pps)))
+		return pace(ctx, pps)
+	})
 }
 
 // parts of the rate without loss at which latency is measured unless the user names rates.

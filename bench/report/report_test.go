@@ -250,6 +250,27 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// A cell that spreads is compared with its datapath's inline cell, too; and a price needs most frames delivered.
+func TestToInlineAndPrices(t *testing.T) {
+	row := func(cell string, pps float64, lost uint64) Row {
+		r, ns := Row{Cell: cell, Load: "skb"}, -5.0
+		for i := range 3 {
+			r.Rounds = append(r.Rounds, Round{Round: i + 1, PPS: pps + float64(i), Offered: 1000, Lost: lost, CPUNs: &ns})
+		}
+		return r
+	}
+	f := File{Rows: []Row{row("direct/inline", 100, 0), row("direct/pool", 150, 50), row("direct/poller", 100, 51), row("tc/pool", 150, 0)}}
+	f.Finish()
+	for i, want := range []struct{ to, price string }{{"", "≤ 0"}, {"1.50 ×", "≤ 0"}, {"1.00 ×, no difference shown", "–"}, {"", "≤ 0"}} {
+		if r := &f.Rows[i]; r.toInline() != want.to || r.price() != want.price || r.Ratio["direct/inline"] > 0 != (want.to != "") {
+			t.Errorf("%s: %q, price %q, want %+v", r.Cell, r.toInline(), r.price(), want)
+		}
+	}
+	if f.Rows[2].CPUNs != nil || !strings.Contains(strings.Join(f.Notes(), "\n"), "– in the CPU column") {
+		t.Errorf("%v %q", f.Rows[2].CPUNs, f.Notes())
+	}
+}
+
 func TestCurve(t *testing.T) {
 	h := hdrhistogram.New(1, 1e9, 3)
 	for i := range int64(1000) {

@@ -79,8 +79,8 @@ type Row struct {
 	CPUNs        *Spread            `json:"cpu_ns_per_frame,omitempty"`
 	Latency      *Latency           `json:"latency_us,omitempty"`
 	Curve        []CurvePoint       `json:"latency_curve,omitempty"`
-	Ratio        map[string]float64 `json:"ratio,omitempty"`         // to a baseline of the same round: median
-	NoDifference []string           `json:"no_difference,omitempty"` // baselines whose spread overlaps this one's
+	Ratio        map[string]float64 `json:"ratio,omitempty"`         // to a baseline, or the datapath's inline cell, of the same round: median
+	NoDifference []string           `json:"no_difference,omitempty"` // of those that Ratio names: whose spread overlaps this one's
 	Noise        []string           `json:"noise,omitempty"`         // why the row is to be read with care
 	Values       map[string]Spread  `json:"values,omitempty"`        // a scenario's own figures, by name with unit
 	Switch       *Switch            `json:"switch,omitempty"`

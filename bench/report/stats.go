@@ -81,14 +81,37 @@ func (r *Row) spread(take func(*Round) (float64, bool)) *Spread {
 func (r *Row) summarize() {
 	r.PPS = r.spread(func(x *Round) (float64, bool) { return x.PPS, x.Offered > 0 || x.PPS > 0 })
 	r.Gbps = r.spread(func(x *Round) (float64, bool) { return x.Gbps, x.Gbps > 0 })
-	r.CPUNs = r.spread(func(x *Round) (float64, bool) {
-		if x.CPUNs == nil {
-			return 0, false
-		}
-		return *x.CPUNs, true
-	})
+	r.CPUNs = nil
+	if !r.lossy() {
+		r.CPUNs = r.spread(priceOf)
+	}
 	r.summarizeValues()
 	r.Noise = r.noise()
+}
+
+func priceOf(x *Round) (float64, bool) {
+	if x.CPUNs == nil {
+		return 0, false
+	}
+	return *x.CPUNs, true
+}
+
+// priceless is the part of lost frames from which a frame has no price.
+const priceless = 0.05
+
+// lossy says that too much was lost for a price: a frame that is dropped at once costs the load less than those by which it was
+// calibrated, so that too much would be taken off.
+func (r *Row) lossy() bool {
+	lost, offered := r.losses()
+	return float64(lost) > priceless*float64(offered)
+}
+
+// losses adds up all rounds.
+func (r *Row) losses() (lost, offered uint64) {
+	for _, x := range r.Rounds {
+		lost, offered = lost+x.Lost, offered+x.Offered
+	}
+	return lost, offered
 }
 
 // summarizeValues makes spreads of the figures that only this scenario has.
@@ -149,7 +172,16 @@ func (r *Row) comparable(o *Row) bool {
 	return r.Setup == o.Setup && r.Load == o.Load && r.Sink == o.Sink && r.Size == o.Size && r.Flows == o.Flows && r.Rate == o.Rate && r.Variant == o.Variant
 }
 
-// compare fills in the ratios to the baselines among rows. Paced rows all deliver what they are offered: no ratio.
+// inline is the cell of the same datapath that spreads nothing, which others are compared with beside the baselines.
+func (r *Row) inline() string {
+	path, _, cell := strings.Cut(r.Cell, "/")
+	if r.Baseline || !cell {
+		return ""
+	}
+	return path + "/inline"
+}
+
+// compare fills in the ratios to the baselines, and to its own datapath's inline cell, among rows. Paced rows all deliver what they are offered: no ratio.
 func (r *Row) compare(rows []Row) {
 	r.Ratio, r.NoDifference = nil, nil
 	if r.PPS == nil || r.Rate > 0 {
@@ -157,7 +189,7 @@ func (r *Row) compare(rows []Row) {
 	}
 	for i := range rows {
 		b := &rows[i]
-		if !b.Baseline || b.PPS == nil || b.Cell == r.Cell || !r.comparable(b) {
+		if !b.Baseline && b.Cell != r.inline() || b.PPS == nil || b.Cell == r.Cell || !r.comparable(b) {
 			continue
 		}
 		ratio, ok := ratioTo(r, b)

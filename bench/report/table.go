@@ -151,7 +151,7 @@ func columns(rows []*Row) []column {
 			return value(s.Median)
 		}})
 	}
-	return append(cols, column{"RATIO", (*Row).ratio}, column{"NOISE", func(r *Row) string { return strings.Join(r.Noise, ", ") }})
+	return append(cols, column{"RATIO", (*Row).ratio}, column{"TO INLINE", (*Row).toInline}, column{"NOISE", func(r *Row) string { return strings.Join(r.Noise, ", ") }})
 }
 
 func value(v float64) string {
@@ -191,10 +191,7 @@ func (r *Row) sum(take func(*Round) uint64) string {
 
 // lost is a part of what was offered.
 func (r *Row) lost() string {
-	lost, offered := uint64(0), uint64(0)
-	for _, x := range r.Rounds {
-		lost, offered = lost+x.Lost, offered+x.Offered
-	}
+	lost, offered := r.losses()
 	switch {
 	case offered == 0:
 		return ""
@@ -219,13 +216,31 @@ func (r *Row) ratio() string {
 	return ""
 }
 
+// toInline is the ratio to the inline cell of the same datapath.
+func (r *Row) toInline() string {
+	x, ok := r.Ratio[r.inline()]
+	if !ok {
+		return ""
+	}
+	if slices.Contains(r.NoDifference, r.inline()) {
+		return fmt.Sprintf("%.2f ×, no difference shown", x)
+	}
+	return fmt.Sprintf("%.2f ×", x)
+}
+
 // price is what a frame cost; the load's own cost, which is taken off, isn't the same in every run.
 func (r *Row) price() string {
-	if r.CPUNs != nil && r.CPUNs.Median <= 0 {
+	switch {
+	case r.unpriced():
+		return "–"
+	case r.CPUNs != nil && r.CPUNs.Median <= 0:
 		return "≤ 0"
 	}
 	return number(r.CPUNs, "%.0f", 0)
 }
+
+// unpriced says that a price was measured and means nothing.
+func (r *Row) unpriced() bool { return r.lossy() && r.spread(priceOf) != nil }
 
 func number(s *Spread, format string, least float64) string {
 	if s == nil || s.Median < least {
@@ -275,6 +290,9 @@ func (f *File) Notes() (notes []string) {
 	}
 	if s.Seconds < 2 && len(s.LoadLimit) > 0 {
 		notes = append(notes, "Trials shorter than 2 s: the kernel counts CPU time in ticks, so the CPU column is coarse.")
+	}
+	if slices.ContainsFunc(f.Rows, func(r Row) bool { return r.unpriced() }) {
+		notes = append(notes, fmt.Sprintf("– in the CPU column: more than %.0f %% were lost; frames that are dropped at once cost the load less than those it was measured with, so no price can be given.", 100*priceless))
 	}
 	notes = append(notes, f.shared()...)
 	notes = append(notes, fmt.Sprintf("Machine: %s, CPUs %s, Linux %s; during the run: %s.", f.Machine.CPUModel, f.Machine.Online, f.Machine.Kernel, f.Run))

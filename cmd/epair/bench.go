@@ -29,7 +29,7 @@ func newBench(e *env) *cobra.Command {
 load, sink, cells, baselines. Figures are counted at the far end.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchCompare(e), newBenchThroughput(e), newBenchLatency(e), newBenchRR(e), newBenchTCP(e), newBenchPairs(e),
+	cmd.AddCommand(newBenchCompare(e), newBenchThroughput(e), newBenchLatency(e), newBenchRR(e), newBenchTCP(e), newBenchUDP(e), newBenchPairs(e),
 		newBenchSwitch(e), newBenchNDR(e), newBenchPDR(e), newBenchDiff(e))
 	return cmd
 }
@@ -49,21 +49,31 @@ type benchFlags struct {
 	json, html       string
 }
 
-// scenarioRounds is enough to show a difference.
-const scenarioRounds = 3
+// How often each is measured unless the user says: scenarioRounds is enough to show a difference.
+const (
+	scenarioRounds = 3
+	compareRounds  = 5
+)
 
-// add defines the flags; rounds and baselines are defaults.
-func (b *benchFlags) add(cmd *cobra.Command, rounds int, baselines string) {
+// add defines the flags of scenarios that send frames; rounds and baselines are defaults.
+func (b *benchFlags) add(cmd *cobra.Command, rounds int, baselines ...string) {
+	b.addSockets(cmd, rounds, baselines...)
+	f := cmd.Flags()
+	f.StringVar(&b.load, "load", b.load, "how frames go in: frame, skb, both, or auto (what suits each cell)")
+	f.StringVar(&b.sink, "sink", b.sink, "where frames are counted: tcx, as a socket would get them, or xdp, before that (in frame load)")
+	f.StringVar(&b.size, "size", b.size, "bytes of a frame with its check sequence, or imix")
+	f.IntVar(&b.flows, "flows", 256, "flows of the load")
+}
+
+// addSockets defines those of scenarios in which sockets send, and so of all.
+func (b *benchFlags) addSockets(cmd *cobra.Command, rounds int, baselines ...string) {
+	b.load, b.sink, b.size = "auto", "tcx", "64"
 	f := cmd.Flags()
 	f.StringSliceVar(&b.cells, "cells", []string{"all"}, "cells to measure, or all, or none (names: epair bench compare --help)")
-	f.StringSliceVar(&b.baselines, "baselines", []string{baselines}, "baselines to measure, or all, or none")
+	f.StringSliceVar(&b.baselines, "baselines", baselines, "baselines to measure, or all, or none")
 	f.StringVar(&b.setup, "setup", "a", "a: load, pair, sink; b: load, pair, router, pair, sink")
-	f.StringVar(&b.load, "load", "auto", "how frames go in: frame, skb, both, or auto (what suits each cell)")
-	f.StringVar(&b.sink, "sink", "tcx", "where frames are counted: tcx, as a socket would get them, or xdp, before that (in frame load)")
 	f.IntVar(&b.rounds, "rounds", rounds, "how often each is measured")
 	f.DurationVar(&b.time, "time", 2*time.Second, "how long each trial is")
-	f.StringVar(&b.size, "size", "64", "bytes of a frame with its check sequence, or imix")
-	f.IntVar(&b.flows, "flows", 256, "flows of the load")
 	f.Uint64Var(&b.seed, "seed", 1, "of the flows' addresses and ports")
 	f.StringVar(&b.cpus, "cpus", "", "CPUs to use (default: all that this process may)")
 	f.IntVar(&b.loads, "load-cpus", 1, "on how many of them frames are generated; the others forward")
@@ -178,12 +188,18 @@ func (e *env) benchProgress(p compare.Progress) {
 		left = ", " + p.Left.Round(time.Second).String() + " left"
 	}
 	line := fmt.Sprintf("%d of %d%s: %s", p.Done, p.Total, left, p.What)
-	if f, ok := e.err.(*os.File); ok && isTerminal(f) {
+	switch f, ok := e.err.(*os.File); {
+	case ok && isTerminal(f):
 		e.progress("%s", line)
-	} else if !e.json && p.Done == 0 {
-		fmt.Fprintln(e.err, line) // in a log, the start is enough
+	case e.json:
+	case time.Since(e.told) >= logEvery: // at once, at first
+		e.told = time.Now()
+		fmt.Fprintln(e.err, line)
 	}
 }
+
+// logEvery is how often a log that is no terminal hears of the progress.
+const logEvery = 10 * time.Second
 
 func isTerminal(f *os.File) bool {
 	st, err := f.Stat()

@@ -33,7 +33,7 @@ Baselines:  ` + strings.Join(subjectNames(baseline.All()), ", "),
 			return e.bench(cmd.Context(), &b, "compare", compare.Rates(list...))
 		},
 	}
-	b.add(cmd, 5, "all")
+	b.add(cmd, compareRounds, "all")
 	cmd.Flags().StringSliceVar(&rates, "rates", []string{"max"}, "rates to measure at: max, or frames a second (50k, 1.5M); paced ones show latency")
 	return cmd
 }

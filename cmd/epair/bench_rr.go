@@ -22,7 +22,7 @@ ask run on the load's CPUs, those who answer on the others.`,
 			return e.bench(cmd.Context(), &b, "rr", compare.RR(sessions, sizes))
 		},
 	}
-	b.add(cmd, scenarioRounds, "none")
+	b.addSockets(cmd, scenarioRounds, "none")
 	cmd.Flags().IntSliceVar(&sessions, "sessions", []int{1, 16, 32, 64}, "connections at once")
 	cmd.Flags().IntSliceVar(&sizes, "sizes", []int{1, 512, 5 << 10, 1 << 20}, "bytes of a request and of an answer")
 	return cmd

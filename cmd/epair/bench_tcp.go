@@ -19,7 +19,7 @@ func newBenchTCP(e *env) *cobra.Command {
 			return e.bench(cmd.Context(), &b, "tcp", compare.TCP(streams...))
 		},
 	}
-	b.add(cmd, scenarioRounds, "none")
+	b.addSockets(cmd, scenarioRounds, "none")
 	cmd.Flags().IntSliceVar(&streams, "streams", []int{1}, "streams at once; several numbers are measured one after the other")
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/epair-net/epair/bench/compare"
 	"github.com/epair-net/epair/bench/report"
 )
 
@@ -60,6 +61,20 @@ func TestBenchJSON(t *testing.T) {
 	}
 }
 
+// A log hears of the progress at once and then every ten seconds.
+func TestBenchProgressInLog(t *testing.T) {
+	var log strings.Builder
+	e := &env{err: &log}
+	p := compare.Progress{Done: 1, Total: 10, What: "x", Left: 90 * time.Second}
+	e.benchProgress(p)
+	e.benchProgress(p)
+	e.told = e.told.Add(-logEvery)
+	e.benchProgress(p)
+	if want := strings.Repeat("1 of 10, 1m30s left: x\n", 2); log.String() != want {
+		t.Errorf("%q", &log)
+	}
+}
+
 func TestBenchInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
@@ -75,6 +90,7 @@ func TestBenchUsage(t *testing.T) {
 		{"compare", "--size", "x"}, {"compare", "--load", "x"}, {"compare", "--sink", "x"}, {"compare", "--rates", "fast"}, {"compare", "--rates", "-5"},
 		{"compare", "--cpus", "x"}, {"compare", "--load-cpus", "0"}, {"compare", "extra"}, {"compare", "--setup", "c"}, {"diff", "one"},
 		{"diff", "/nonexistent/a", "/nonexistent/b"}, {"latency", "--rate", "max"}, {"switch", "--every", "0s"}, {"rr", "--sessions", "0"},
+		{"udp", "--receiver", "x"}, {"udp", "--receiver", ""}, {"udp", "--size", "64"},
 	} {
 		_, errs := benchCommand(t, t.Context(), exitUsage, args...)
 		if strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "epair: ") {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,7 @@ type env struct {
 	out, err io.Writer
 	socket   string
 	json     bool
+	told     time.Time // when a log last heard of a bench's progress
 }
 
 func main() {
