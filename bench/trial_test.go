@@ -59,6 +59,30 @@ func TestBareVethLosesNothing(t *testing.T) {
 	})
 }
 
+// Frames that the kernel's own can't be go by a packet socket, and are counted in the same way.
+func TestLongFrames(t *testing.T) {
+	tp, err := topo.Bare(9000)
+	need(t, err)
+	closeAtEnd(t, tp)
+	for _, rate := range []float64{10_000, 0} {
+		tr := newTrial(t, tp, load.Config{Mode: load.Skb, Size: 9014, Flows: 17, CPUs: someCPUs(t, 1), Rate: rate})
+		r, err := tr.Run(t.Context(), 100*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Offered == 0 || rate > 0 && r.Offered != 1000 || r.Delivered != r.Offered || r.Reordered+r.Duplicated != 0 || r.Bytes != 9014*r.Delivered {
+			t.Errorf("rate %g: %+v", rate, r)
+		}
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ns, ifindex := tp.Load()
+	if _, err := load.New(load.Config{NetNS: ns, Ifindex: ifindex, Mode: load.Frame, Size: 9014, Flows: 1, CPUs: []int{0}}); err == nil {
+		t.Error("made XDP frames of 9014 bytes")
+	}
+}
+
 // With several ways, each carries its flows, and all are counted.
 func TestWaysShareTheFlows(t *testing.T) {
 	modes(t, func(t *testing.T, mode load.Mode) {

@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, change := range []func(*Config){
 		func(c *Config) { c.Subjects = nil }, func(c *Config) { c.Rounds = 0 }, func(c *Config) { c.Time = 0 },
-		func(c *Config) { c.Size = 20 }, func(c *Config) { c.Size = 5000 }, func(c *Config) { c.Measure = Rates() },
+		func(c *Config) { c.Size = 20 }, func(c *Config) { c.Size = 9019 }, func(c *Config) { c.Size, c.Modes = 5000, []load.Mode{load.Frame} }, func(c *Config) { c.Measure = Rates() },
 	} {
 		c := ok
 		change(&c)

@@ -95,6 +95,9 @@ func (c *Config) modes(s *subject.Subject) (list []load.Mode) {
 	if len(c.Modes) > 0 {
 		return c.Modes
 	}
+	if c.Size-fcs > wire.MaxLive {
+		return []load.Mode{load.Skb} // no XDP frame of the load's can be so long
+	}
 	if !s.Baseline {
 		return s.Modes
 	}
@@ -136,6 +139,9 @@ func (c *Config) Check() error {
 		if err := wire.CheckSize(c.Size - fcs); err != nil {
 			errs = append(errs, fmt.Errorf("size %d (with its check sequence of %d): %w", c.Size, fcs, err))
 		}
+	}
+	if c.Size-fcs > wire.MaxLive && slices.Contains(c.Modes, load.Frame) {
+		errs = append(errs, fmt.Errorf("size %d: frame load makes at most %d bytes (use --load skb, or auto)", c.Size, wire.MaxLive+fcs))
 	}
 	if len(c.Measure.Variants) == 0 {
 		errs = append(errs, errors.New("nothing to measure of each"))

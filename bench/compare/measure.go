@@ -70,10 +70,16 @@ func (v *Visit) Trial(ctx context.Context, burst time.Duration) (*bench.Trial, e
 	}
 	t.CPUs = v.run.Place.Used
 	if err := warm(ctx, t); err != nil {
+		if v.Mode == load.Skb && v.run.Sink == load.Frame && errors.Is(err, errNothing) {
+			err = fmt.Errorf("%w at XDP: it hands socket buffers over behind that hook (use --sink tcx)", err)
+		}
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
+
+// errNothing says that the sink saw nothing.
+var errNothing = errors.New("none came out")
 
 // warm sends until something has come. On a busy machine the load may not even have begun when its time is over.
 func warm(ctx context.Context, t *bench.Trial) error {
@@ -83,7 +89,7 @@ func warm(ctx context.Context, t *bench.Trial) error {
 		case err != nil || r.Delivered > 0:
 			return err
 		case tries == 8:
-			return fmt.Errorf("%d frames went in and none came out", r.Offered)
+			return fmt.Errorf("%d frames went in and %w", r.Offered, errNothing)
 		}
 	}
 }

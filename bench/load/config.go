@@ -83,6 +83,9 @@ func (c *Config) check() error {
 		if err := wire.CheckSize(c.Size); err != nil {
 			errs = append(errs, err)
 		}
+		if c.Size > wire.MaxLive && (c.Mode == Frame || len(c.Also) > 0) {
+			fail("frames of %d bytes: above %d they go by a packet socket, as socket buffers, into one interface", c.Size, wire.MaxLive)
+		}
 	}
 	if err := checkRate(c.Rate); err != nil {
 		errs = append(errs, err)

@@ -4,6 +4,8 @@
 //	   └▶ program: is a frame due? whole header and stamp written ─┬▶ Frame: redirect ──▶ interface
 //	                                                                └▶ Skb: up to lo ─▶ tcx redirect ─▶ interface
 //
+// Frames above wire.MaxLive bytes, which such a call can't make, are sent by a packet socket, in the same way otherwise (long.go).
+//
 // A call costs some 20 ms before its first frame, so the pace is kept in the program, by the
 // monotonic clock. Frame number k of a paced run is due at start + k ÷ rate, whatever happened to
 // those before; the frame carries that time, so that a stall is seen by every frame it held back

@@ -33,9 +33,8 @@ type Gen struct {
 // generator is what one CPU runs.
 type generator struct {
 	cpu     int
-	objs    genObjects
+	engine  engine
 	flows   []genGenFlow
-	input   []byte
 	rate    float64 // frames a second, 0: maximum
 	ordinal float64 // its place among the generators, 0 to 1
 }
@@ -76,9 +75,14 @@ func (g *Gen) load(headers []wire.Header) error {
 		}
 		g.cpus = append(g.cpus, c)
 	}
-	if g.cfg.Mode != Skb {
-		return nil
+	if first, ok := g.cpus[0].engine.(*live); ok && g.cfg.Mode == Skb {
+		return g.divertLo(first.objs.Divert)
 	}
+	return nil
+}
+
+// divertLo makes what the generators pass up on lo leave by the interface.
+func (g *Gen) divertLo(p *ebpf.Program) error {
 	lo, err := netlink.LinkByIndex(1)
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -86,48 +90,61 @@ func (g *Gen) load(headers []wire.Header) error {
 	if err != nil {
 		return fmt.Errorf("set lo up: %w", err)
 	}
-	g.divert, err = link.AttachTCX(link.TCXOptions{Interface: 1, Program: g.cpus[0].objs.Divert, Attach: ebpf.AttachTCXIngress})
+	g.divert, err = link.AttachTCX(link.TCXOptions{Interface: 1, Program: p, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return fmt.Errorf("attach to lo: %w", err)
 	}
 	return nil
 }
 
-func (c *generator) load(cfg *Config, headers []wire.Header, first int) error {
+func (c *generator) load(cfg *Config, headers []wire.Header, first int) (err error) {
+	c.flows = make([]genGenFlow, len(headers))
+	for i := range headers {
+		c.flows[i] = template(&headers[i])
+	}
+	if cfg.Size > wire.MaxLive {
+		c.engine, err = newLong(cfg, first)
+		return err
+	}
+	l := &live{}
+	if err := l.load(cfg, len(headers), first); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	c.engine = l
+	return nil
+}
+
+func (l *live) load(cfg *Config, flows, first int) error {
 	sizes := mix(cfg)
-	c.input = make([]byte, inputLen(sizes))
+	l.input = make([]byte, inputLen(sizes))
 	spec, err := loadGen()
 	if err != nil {
 		return fmt.Errorf("read program: %w", err)
 	}
-	spec.Maps["templates"].MaxEntries = uint32(len(headers))
+	spec.Maps["templates"].MaxEntries = uint32(flows)
 	for _, name := range []string{"devices", "indices"} {
 		spec.Maps[name].MaxEntries = uint32(len(cfg.interfaces()))
 	}
 	for name, value := range map[string]any{
-		"flows": uint32(len(headers)), "first_flow": uint32(first), "input_len": uint32(len(c.input)),
+		"flows": uint32(flows), "first_flow": uint32(first), "input_len": uint32(len(l.input)),
 		"skb_mode": flag(cfg.Mode == Skb), "targets": uint32(len(cfg.interfaces())),
-		"use_imix": flag(cfg.IMIX), "imix_skip": skip(len(headers)), "sizes": sizes,
+		"use_imix": flag(cfg.IMIX), "imix_skip": skip(flows), "sizes": sizes,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
 	}
-	if err := spec.LoadAndAssign(&c.objs, nil); err != nil {
+	if err := spec.LoadAndAssign(&l.objs, nil); err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
-	c.flows = make([]genGenFlow, len(headers))
-	for i := range headers {
-		c.flows[i] = template(&headers[i])
-	}
-	return c.aim(cfg)
+	return l.aim(cfg)
 }
 
 // aim tells the program its interfaces.
-func (c *generator) aim(cfg *Config) error {
-	targets := c.objs.Devices
+func (l *live) aim(cfg *Config) error {
+	targets := l.objs.Devices
 	if cfg.Mode == Skb {
-		targets = c.objs.Indices
+		targets = l.objs.Indices
 	}
 	for i, index := range cfg.interfaces() {
 		if err := targets.Put(uint32(i), uint32(index)); err != nil {
@@ -174,7 +191,7 @@ func (g *Gen) Close() error {
 		errs = append(errs, g.divert.Close())
 	}
 	for _, c := range g.cpus {
-		errs = append(errs, c.objs.Close())
+		errs = append(errs, c.engine.Close())
 	}
 	if g.ns >= 0 {
 		errs = append(errs, unix.Close(g.ns))

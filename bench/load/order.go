@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -12,27 +11,12 @@ func (c *generator) reset() error {
 	if err := c.give(genGenOrder{}, never); err != nil {
 		return err
 	}
-	if err := c.objs.States.Put(uint32(0), &genGenState{}); err != nil {
-		return fmt.Errorf("clear generator: %w", err)
-	}
-	for i := range c.flows {
-		if err := c.objs.Templates.Put(uint32(i), &c.flows[i]); err != nil {
-			return fmt.Errorf("set flow %d: %w", i, err)
-		}
-	}
-	return nil
+	return c.engine.clear(c.flows)
 }
 
-// give hands an order over in two steps: the program must never see a start with what belonged to another.
 func (c *generator) give(o genGenOrder, start uint64) error {
-	o.Start = never
-	for range 2 {
-		if err := c.objs.Orders.Put(uint32(0), &o); err != nil {
-			return fmt.Errorf("order frames: %w", err)
-		}
-		o.Start = start
-	}
-	return nil
+	o.Start = start
+	return c.engine.give(o)
 }
 
 // order is what is the same for any start.
@@ -66,11 +50,4 @@ func (c *generator) intended(d time.Duration) uint64 {
 		n++
 	}
 	return n
-}
-
-func (c *generator) state() (s genGenState, err error) {
-	if err := c.objs.States.Lookup(uint32(0), &s); err != nil {
-		return s, fmt.Errorf("read generator: %w", err)
-	}
-	return s, nil
 }

@@ -95,7 +95,7 @@ func (t *turn) up() (bool, error) {
 			return false, errors.Join(err, errors.New("generator ended"))
 		default:
 		}
-		s, err := th.c.state()
+		s, err := th.c.engine.state()
 		if err != nil || s.Turns == 0 {
 			return false, err
 		}
@@ -137,7 +137,7 @@ func (t *turn) conduct(ctx context.Context, d time.Duration) error {
 // finished says whether every generator has nothing left to send.
 func (t *turn) finished() (bool, error) {
 	for _, th := range t.threads {
-		s, err := th.c.state()
+		s, err := th.c.engine.state()
 		if err != nil || s.Finished == 0 {
 			return false, err
 		}
@@ -159,7 +159,7 @@ func (t *turn) stop() (r Result, err error) {
 	}
 	ordered, took := t.ended-min(t.begin, t.ended), uint64(0)
 	for _, c := range t.g.cpus {
-		s, err := c.state()
+		s, err := c.engine.state()
 		errs = append(errs, err)
 		r.add(s, c.intended(time.Duration(ordered)))
 		took = max(took, s.Last-min(t.begin, s.Last))

@@ -3,7 +3,6 @@ package load
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -73,11 +72,8 @@ func (th *thread) run(ns int, batch uint32) error {
 	if err := bind(th.c.cpu); err != nil {
 		return err
 	}
-	for !th.stopping.Load() {
-		err := liveFrames(th.c.objs.Generate.FD(), th.c.input, math.MaxUint32, batch)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("run generator on cpu %d: %w", th.c.cpu, err)
-		}
+	if err := th.c.engine.run(batch, &th.stopping); err != nil {
+		return fmt.Errorf("run generator on cpu %d: %w", th.c.cpu, err)
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func TestToInlineAndPrices(t *testing.T) {
 	row := func(cell string, pps float64, lost uint64) Row {
 		r, ns := Row{Cell: cell, Load: "skb"}, -5.0
 		for i := range 3 {
-			r.Rounds = append(r.Rounds, Round{Round: i + 1, PPS: pps + float64(i), Offered: 1000, Lost: lost, CPUNs: &ns})
+			r.Rounds = append(r.Rounds, Round{Round: i + 1, PPS: pps + float64(i)*0.1, Offered: 1000, Lost: lost, CPUNs: &ns})
 		}
 		return r
 	}

@@ -208,12 +208,17 @@ func (r *Row) ratio() string {
 		if !ok {
 			continue
 		}
-		if slices.Contains(r.NoDifference, b) {
-			return fmt.Sprintf("%.2f × %s, no difference shown", x, b)
-		}
-		return fmt.Sprintf("%.2f × %s", x, b)
+		return fmt.Sprintf("%.2f × %s%s", x, b, r.unproven(b))
 	}
 	return ""
+}
+
+// unproven marks a ratio to a cell whose spread overlaps. Too few rounds show no difference at all, which a note says.
+func (r *Row) unproven(cell string) string {
+	if r.PPS.N < enough || !slices.Contains(r.NoDifference, cell) {
+		return ""
+	}
+	return ", no difference shown"
 }
 
 // toInline is the ratio to the inline cell of the same datapath.
@@ -222,10 +227,7 @@ func (r *Row) toInline() string {
 	if !ok {
 		return ""
 	}
-	if slices.Contains(r.NoDifference, r.inline()) {
-		return fmt.Sprintf("%.2f ×, no difference shown", x)
-	}
-	return fmt.Sprintf("%.2f ×", x)
+	return fmt.Sprintf("%.2f ×%s", x, r.unproven(r.inline()))
 }
 
 // price is what a frame cost; the load's own cost, which is taken off, isn't the same in every run.
@@ -301,14 +303,21 @@ func (f *File) Notes() (notes []string) {
 
 // shared names the rows whose parts share a CPU.
 func (f *File) shared() (notes []string) {
-	by := map[string][]string{}
+	by, measured := map[string][]string{}, map[string]bool{}
 	for _, r := range f.Rows {
+		if len(r.Rounds) > 0 {
+			measured[r.Cell] = true
+		}
 		if r.Shares != "" && len(r.Rounds) > 0 && !slices.Contains(by[r.Shares], r.Cell) {
 			by[r.Shares] = append(by[r.Shares], r.Cell)
 		}
 	}
 	for _, s := range slices.Sorted(maps.Keys(by)) {
-		notes = append(notes, fmt.Sprintf("Shared by %s (%s).", s, strings.Join(by[s], ", ")))
+		rows := strings.Join(by[s], ", ")
+		if len(by[s]) == len(measured) && len(measured) > 1 {
+			rows = "all"
+		}
+		notes = append(notes, fmt.Sprintf("Shared by %s (%s).", s, rows))
 	}
 	return notes
 }

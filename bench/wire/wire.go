@@ -22,7 +22,8 @@ import (
 // Sizes of frames, without their check sequence.
 const (
 	MinSize = 60
-	MaxSize = 3392 // what the kernel's live frames hold in one page, rounded down to a cache line
+	MaxLive = 3392 // what the kernel's live frames hold in one page, rounded down to a cache line
+	MaxSize = 9014 // an MTU of 9000
 	MaxFlow = 1 << 14
 )
 
@@ -112,6 +113,23 @@ func Parse(frame []byte) (s Stamp, ok bool) {
 		Run: binary.BigEndian.Uint16(frame[18:]), Flow: ne.Uint16(frame[42:]), Seq: ne.Uint32(frame[44:]),
 		Due: ne.Uint64(frame[48:]), Late: ne.Uint32(frame[56:]),
 	}, true
+}
+
+// Finish completes a frame that begins with a flow's header: lengths, checksum (sum is Header.Sum's) and stamp.
+func Finish(frame []byte, sum uint32, s Stamp) {
+	be, ne := binary.BigEndian, binary.NativeEndian
+	be.PutUint16(frame[16:], uint16(len(frame)-etherSize))
+	be.PutUint16(frame[18:], s.Run)
+	sum += uint32(ne.Uint16(frame[16:])) + uint32(ne.Uint16(frame[18:]))
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	ne.PutUint16(frame[24:], ^uint16(sum))
+	be.PutUint16(frame[38:], uint16(len(frame)-etherSize-ipSize))
+	be.PutUint16(frame[40:], 0) // no UDP checksum
+	ne.PutUint16(frame[42:], s.Flow)
+	ne.PutUint32(frame[44:], s.Seq)
+	ne.PutUint64(frame[48:], s.Due)
+	ne.PutUint32(frame[56:], s.Late)
 }
 
 // CheckSize says whether the load can make frames of a size.

@@ -98,8 +98,26 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A finished frame parses, and its checksum is that of RFC 1071.
+func TestFinish(t *testing.T) {
+	h := Headers(1, 5, MAC{}, MAC{})[0]
+	f := append(h[:], make([]byte, 9000-len(h))...)
+	want := Stamp{Run: 300, Flow: 2, Seq: 3, Due: 4, Late: 5}
+	Finish(f, h.Sum(), want)
+	if got, ok := Parse(f); !ok || got != want {
+		t.Errorf("got %+v, %t", got, ok)
+	}
+	total := uint32(0)
+	for i := etherSize; i < etherSize+ipSize; i += 2 {
+		total += uint32(binary.BigEndian.Uint16(f[i:]))
+	}
+	if total = total&0xffff + total>>16; total != 0xffff || binary.BigEndian.Uint16(f[16:]) != 8986 || binary.BigEndian.Uint16(f[38:]) != 8966 {
+		t.Errorf("sum %#x, lengths % x % x", total, f[16:18], f[38:40])
+	}
+}
+
 func TestCheckSize(t *testing.T) {
-	for size, ok := range map[int]bool{0: false, 59: false, 60: true, 3392: true, 3393: false} {
+	for size, ok := range map[int]bool{0: false, 59: false, 60: true, 9014: true, 9015: false} {
 		if err := CheckSize(size); (err == nil) != ok {
 			t.Errorf("size %d: %v", size, err)
 		}
