@@ -38,6 +38,9 @@ func TestBareVethLosesNothing(t *testing.T) {
 			{"smallest", load.Config{Size: 60}, 1, 60},
 			{"largest", load.Config{Size: 3392}, 1, 3392},
 			{"imix", load.Config{IMIX: true, Flows: 47}, 1, (28*60 + 16*566 + 4*1514) / 48.},
+			{"ipv6", load.Config{Size: 80, IP6: 100}, 1, 80},
+			{"a third of ipv6", load.Config{Size: 100, IP6: 33, Flows: 100}, 1, 100},
+			{"imix, all ipv6", load.Config{IMIX: true, IP6: 100, Flows: 47}, 1, (28*80 + 16*566 + 4*1514) / 48.},
 			{"two generators", load.Config{Size: 128, Flows: 33}, 2, 128},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -65,7 +68,7 @@ func TestLongFrames(t *testing.T) {
 	need(t, err)
 	closeAtEnd(t, tp)
 	for _, rate := range []float64{10_000, 0} {
-		tr := newTrial(t, tp, load.Config{Mode: load.Skb, Size: 9014, Flows: 17, CPUs: someCPUs(t, 1), Rate: rate})
+		tr := newTrial(t, tp, load.Config{Mode: load.Skb, Size: 9014, Flows: 17, IP6: 50, CPUs: someCPUs(t, 1), Rate: rate})
 		r, err := tr.Run(t.Context(), 100*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)

@@ -26,6 +26,7 @@ type Config struct {
 	Time     time.Duration // of one trial
 	Size     int           // bytes of a frame with its check sequence; 0: IMIX
 	Flows    int
+	IP6      int // percent of the flows that are IPv6
 	Measure  Measure
 	Seed     uint64
 	Place    Place
@@ -143,6 +144,12 @@ func (c *Config) Check() error {
 	if c.Size-fcs > wire.MaxLive && slices.Contains(c.Modes, load.Frame) {
 		errs = append(errs, fmt.Errorf("size %d: frame load makes at most %d bytes (use --load skb, or auto)", c.Size, wire.MaxLive+fcs))
 	}
+	if c.IP6 < 0 || c.IP6 > 100 {
+		errs = append(errs, fmt.Errorf("%d %% of the flows over ipv6: outside 0 to 100", c.IP6))
+	}
+	if least := wire.MinSize6 + fcs; c.IP6 > 0 && c.Size != 0 && c.Size < least {
+		errs = append(errs, fmt.Errorf("size %d: over ipv6 a frame has at least %d bytes (use --size %d)", c.Size, least, least))
+	}
 	if len(c.Measure.Variants) == 0 {
 		errs = append(errs, errors.New("nothing to measure of each"))
 	}
@@ -155,7 +162,7 @@ func (c *Config) Check() error {
 // load is the load's configuration in a mode; where it goes, the trial says.
 func (c *Config) load(m load.Mode) load.Config {
 	return load.Config{
-		Mode: m, CPUs: c.Place.Load, Flows: max(c.Flows, len(c.Place.Load)), Size: c.Size - fcs, IMIX: c.Size == 0, Seed: c.Seed,
+		Mode: m, CPUs: c.Place.Load, Flows: max(c.Flows, len(c.Place.Load)), IP6: c.IP6, Size: c.Size - fcs, IMIX: c.Size == 0, Seed: c.Seed,
 	}
 }
 

@@ -79,12 +79,12 @@ func (r *run) plan() {
 				j.rows = append(j.rows, len(r.file.Rows))
 				j.hists = append(j.hists, sink.NewHistogram())
 				r.file.Rows = append(r.file.Rows, report.Row{
-					Cell: s.Name, Baseline: s.Baseline, Setup: r.Setup, Load: m.String(), Sink: sinkName(r.Sink), Size: r.Size, Flows: r.Flows,
+					Cell: s.Name, Baseline: s.Baseline, Setup: r.Setup, Load: m.String(), Sink: sinkName(r.Sink), Size: r.Size, Flows: r.Flows, IP6: r.IP6,
 					Rate: v.Rate, Variant: v.Name, Path: s.Path, Shares: r.Place.shares(s, r.Measure.Sockets),
 				})
 				if r.Measure.Sockets {
 					row := &r.file.Rows[len(r.file.Rows)-1]
-					row.Load, row.Sink, row.Size, row.Flows = "socket", "", 0, 0
+					row.Load, row.Sink, row.Size, row.Flows, row.IP6 = "socket", "", 0, 0, 0
 				}
 			}
 			r.jobs = append(r.jobs, j)
@@ -153,7 +153,7 @@ func (r *run) visit(ctx context.Context, j *job, round int) error {
 }
 
 func (r *run) measure(ctx context.Context, j *job, round int) (err error) {
-	top, err := j.subject.New(ctx, subject.Options{Setup: r.Setup, Mode: j.mode, CPUs: r.Place.Forward, MTU: r.mtu(), Sockets: r.Measure.Sockets})
+	top, err := j.subject.New(ctx, subject.Options{Setup: r.Setup, Mode: j.mode, CPUs: r.Place.Forward, MTU: r.mtu(), Sockets: r.Measure.Sockets, IP6: r.IP6 > 0})
 	if err != nil {
 		return err
 	}

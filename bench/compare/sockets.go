@@ -94,10 +94,21 @@ func RR(sessions, sizes []int) Measure {
 	}}
 	for _, n := range sessions {
 		for _, size := range sizes {
-			m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("%s of %d-byte requests", count(n, "session"), size)})
+			m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("%s, requests of %s", count(n, "session"), bytes(size))})
 		}
 	}
 	return m
+}
+
+// bytes names a size.
+func bytes(n int) string {
+	switch {
+	case n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
 }
 
 func count(n int, what string) string {
@@ -120,7 +131,7 @@ func (v *Visit) rr(ctx context.Context, a, b bench.Host, sessions, size, k int) 
 	h.Merge(t.Histogram())
 	v.Add(k, report.Round{
 		Noise: &noise, Latency: report.LatencyOf(h),
-		Values: map[string]float64{"requests/s": t.Rate(), "CPUs busy": cpus},
+		Values: map[string]float64{report.Requests: t.Rate(), "CPUs busy": cpus},
 	}, h)
 	return nil
 }

@@ -34,6 +34,7 @@ type Config struct {
 	Flows   int   // of all generators, at least one each
 	Size    int   // bytes of a frame without its check sequence
 	IMIX    bool  // 28 of 60, 16 of 566 and 4 of 1514 bytes in any 48, in place of Size
+	IP6     int   // percent of the flows that are IPv6; their frames have 80 bytes at least, in IMIX in place of 60
 
 	Rate float64 // frames a second of all generators, 0: as fast as they can
 	// Burst bounds how late a frame may be sent; later ones are skipped, which makes the run fall short.
@@ -86,6 +87,12 @@ func (c *Config) check() error {
 		if c.Size > wire.MaxLive && (c.Mode == Frame || len(c.Also) > 0) {
 			fail("frames of %d bytes: above %d they go by a packet socket, as socket buffers, into one interface", c.Size, wire.MaxLive)
 		}
+	}
+	if c.IP6 < 0 || c.IP6 > 100 {
+		fail("%d percent of ipv6 flows", c.IP6)
+	}
+	if c.IP6 > 0 && !c.IMIX && c.Size < wire.MinSize6 {
+		fail("frames of %d bytes: over ipv6 they have %d at least", c.Size, wire.MinSize6)
 	}
 	if err := checkRate(c.Rate); err != nil {
 		errs = append(errs, err)

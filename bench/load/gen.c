@@ -37,8 +37,8 @@ struct gen_state {
 };
 
 struct gen_flow {
-	__u64 header[WIRE_HEADER / 8];
-	__u32 sum;
+	__u64 header[8];
+	__u32 sum; /* of the IPv4 header; 0: it's IPv6 */
 	__u32 seq;
 };
 
@@ -160,17 +160,32 @@ static __always_inline void write(struct wire_frame *f, struct gen_flow *t, __u3
 	f->seq = t->seq++;
 }
 
+/* write6 does so over IPv6, in the first 80 bytes. */
+static __always_inline void write6(struct wire_frame6 *f, struct gen_flow *t, __u32 size, __u16 run)
+{
+	__u64 *words = (__u64 *)f;
+
+#pragma unroll
+	for (int i = 0; i < WIRE_HEADER6 / 8; i++)
+		words[i] = t->header[i];
+	f->label = bpf_htons(run);
+	f->payload_len = f->udp_len = bpf_htons(size - WIRE_UDP6);
+	f->udp_check = 0;
+	f->seq = t->seq++;
+}
+
 SEC("xdp")
 int generate(struct xdp_md *ctx)
 {
 	struct wire_frame *f = (void *)(long)ctx->data;
+	struct wire_frame6 *f6 = (void *)f; /* every frame that the kernel makes has room for it */
 	__u32 zero = 0, size, flow;
 	struct gen_order *o = bpf_map_lookup_elem(&orders, &zero);
 	struct gen_state *s = bpf_map_lookup_elem(&states, &zero);
 	__u64 now, when, late;
 	struct gen_flow *t;
 
-	if (!o || !s || (void *)(f + 1) > (void *)(long)ctx->data_end)
+	if (!o || !s || (void *)(f6 + 1) > (void *)(long)ctx->data_end)
 		return XDP_ABORTED;
 	now = look(o, s);
 	s->turns++;
@@ -186,16 +201,26 @@ int generate(struct xdp_md *ctx)
 	if (!t)
 		return XDP_ABORTED;
 	size = next_size(s);
+	if (!t->sum && size < WIRE_MIN_SIZE6)
+		size = WIRE_MIN_SIZE6; /* of the mix */
 	s->flow = flow + 1 < flows ? flow + 1 : 0;
 	if (late > s->max_late)
 		s->max_late = late;
 	s->last = now;
 	s->offered++;
 	s->bytes += size;
-	write(f, t, size, o->run);
-	f->flow = first_flow + flow;
-	f->due = when;
-	f->late = late < 0xffffffff ? late : 0xffffffff;
+	late = late < 0xffffffff ? late : 0xffffffff;
+	if (t->sum) {
+		write(f, t, size, o->run);
+		f->flow = first_flow + flow;
+		f->due = when;
+		f->late = late;
+	} else {
+		write6(f6, t, size, o->run);
+		f6->flow = first_flow + flow;
+		f6->due = when;
+		f6->late = late;
+	}
 	/* Always a change: it makes the kernel take length and metadata from here and not from the
 	 * frame's last journey. */
 	if (bpf_xdp_adjust_tail(ctx, (int)size - (int)input_len))
@@ -208,15 +233,15 @@ int generate(struct xdp_md *ctx)
 SEC("tcx/ingress")
 int divert(struct __sk_buff *skb)
 {
-	struct wire_frame *f = (void *)(long)skb->data;
+	struct wire_stamp f;
 	__u32 key, *index;
 
-	if ((void *)(f + 1) > (void *)(long)skb->data_end || !wire_ours(f))
+	if (!wire_read((void *)(long)skb->data, (void *)(long)skb->data_end, &f))
 		return WIRE_TCX_NEXT;
-	key = target(f->flow);
+	key = target(f.flow);
 	index = bpf_map_lookup_elem(&indices, &key);
 	if (!index)
 		return WIRE_TCX_DROP;
-	bpf_set_hash(skb, (f->flow + 1) * 0x9e3779b1U); /* the golden ratio: neighbours are far from each other */
+	bpf_set_hash(skb, (f.flow + 1) * 0x9e3779b1U); /* the golden ratio: neighbours are far from each other */
 	return bpf_redirect(*index, 0);
 }

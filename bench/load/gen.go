@@ -55,12 +55,12 @@ func New(cfg Config) (g *Gen, err error) {
 	if g.ns, err = unix.FcntlInt(uintptr(cfg.NetNS), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 		return g, fmt.Errorf("keep namespace: %w", err)
 	}
-	headers := wire.Headers(cfg.Flows, cfg.Seed, cfg.SrcMAC, cfg.DstMAC)
-	return g, netns.Do(g.ns, func() error { return g.load(headers) })
+	flows := templates(&cfg)
+	return g, netns.Do(g.ns, func() error { return g.load(flows) })
 }
 
 // load runs in the namespace of the interface: that is where the kernel looks indices up.
-func (g *Gen) load(headers []wire.Header) error {
+func (g *Gen) load(flows []genGenFlow) error {
 	for _, index := range g.cfg.interfaces() {
 		if _, err := netlink.LinkByIndex(index); err != nil {
 			return fmt.Errorf("find interface %d: %w", index, err)
@@ -68,9 +68,9 @@ func (g *Gen) load(headers []wire.Header) error {
 	}
 	n := len(g.cfg.CPUs)
 	for i, cpu := range g.cfg.CPUs {
-		first, end := i*len(headers)/n, (i+1)*len(headers)/n
-		c := &generator{cpu: cpu, rate: g.cfg.Rate / float64(n), ordinal: float64(i) / float64(n)}
-		if err := c.load(&g.cfg, headers[first:end], first); err != nil {
+		first, end := i*len(flows)/n, (i+1)*len(flows)/n
+		c := &generator{cpu: cpu, flows: flows[first:end], rate: g.cfg.Rate / float64(n), ordinal: float64(i) / float64(n)}
+		if err := c.load(&g.cfg, first); err != nil {
 			return err
 		}
 		g.cpus = append(g.cpus, c)
@@ -97,17 +97,13 @@ func (g *Gen) divertLo(p *ebpf.Program) error {
 	return nil
 }
 
-func (c *generator) load(cfg *Config, headers []wire.Header, first int) (err error) {
-	c.flows = make([]genGenFlow, len(headers))
-	for i := range headers {
-		c.flows[i] = template(&headers[i])
-	}
+func (c *generator) load(cfg *Config, first int) (err error) {
 	if cfg.Size > wire.MaxLive {
 		c.engine, err = newLong(cfg, first)
 		return err
 	}
 	l := &live{}
-	if err := l.load(cfg, len(headers), first); err != nil {
+	if err := l.load(cfg, len(c.flows), first); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	c.engine = l

@@ -15,7 +15,7 @@ import (
 
 type genGenFlow struct {
 	_      structs.HostLayout
-	Header [5]uint64
+	Header [8]uint64
 	Sum    uint32
 	Seq    uint32
 }

@@ -136,7 +136,7 @@ func (l *long) tooLate(late uint64) bool {
 	return true
 }
 
-// write makes the next flow's frame; behind its first 60 bytes are zeros.
+// write makes the next flow's frame; behind its stamp are zeros.
 func (l *long) write(b []byte, when, late uint64) {
 	flow := int(l.s.Flow)
 	l.s.Flow = uint32((flow + 1) % len(l.flows))
@@ -144,10 +144,12 @@ func (l *long) write(b []byte, when, late uint64) {
 	for i, w := range t.Header {
 		binary.NativeEndian.PutUint64(b[8*i:], w)
 	}
-	wire.Finish(b, t.Sum, wire.Stamp{
-		Run: uint16(l.order.Run), Flow: uint16(l.first + flow), Seq: t.Seq, Due: when, Late: uint32(min(late, 1<<32-1)),
-	})
-	t.Seq++
+	s := wire.Stamp{Run: uint16(l.order.Run), Flow: uint16(l.first + flow), Seq: t.Seq, Due: when, Late: uint32(min(late, 1<<32-1))}
+	if t.Seq++; t.Sum == 0 {
+		wire.Finish6(b, s)
+	} else {
+		wire.Finish(b, t.Sum, s)
+	}
 }
 
 // Close closes the socket.

@@ -30,8 +30,8 @@ func mix(cfg *Config) (sizes [mixLen]uint16) {
 	return sizes
 }
 
-// inputLen is longer than any size, by at least a word: the program always cuts.
-func inputLen(sizes [mixLen]uint16) int { return int(slices.Max(sizes[:])) + 8 }
+// inputLen is longer than any size, by at least a word: the program always cuts. An IPv6 frame fits in any case.
+func inputLen(sizes [mixLen]uint16) int { return max(int(slices.Max(sizes[:])), wire.MinSize6) + 8 }
 
 // skip returns by how much the mix is moved whenever all flows had a turn, so that each
 // flow meets every size: the smallest step that makes a round coprime to the cycle.
@@ -50,11 +50,21 @@ func gcd(a, b int) int {
 	return a
 }
 
-// template is a flow's header as the program copies it.
-func template(h *wire.Header) (t genGenFlow) {
-	for i := range t.Header {
-		t.Header[i] = binary.NativeEndian.Uint64(h[8*i:])
+// templates makes all flows as the program copies them. Those over IPv6 are spread evenly among the others.
+func templates(cfg *Config) []genGenFlow {
+	flows := make([]genGenFlow, cfg.Flows)
+	headers, headers6 := wire.Headers(cfg.Flows, cfg.Seed, cfg.SrcMAC, cfg.DstMAC), wire.Headers6(cfg.Flows, cfg.Seed, cfg.SrcMAC, cfg.DstMAC)
+	for i := range flows {
+		t, header := &flows[i], headers[i][:]
+		t.Sum = headers[i].Sum()
+		if (i+1)*cfg.IP6/100 != i*cfg.IP6/100 {
+			t.Sum, header = 0, headers6[i][:] // no IPv4 header sums up to 0
+		}
+		var words [8 * len(t.Header)]byte
+		copy(words[:], header)
+		for k := range t.Header {
+			t.Header[k] = binary.NativeEndian.Uint64(words[8*k:])
+		}
 	}
-	t.Sum = h.Sum()
-	return t
+	return flows
 }

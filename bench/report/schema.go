@@ -63,10 +63,11 @@ type Row struct {
 	Sink     string  `json:"sink,omitempty"` // where frames are counted: tcx or xdp
 	Size     int     `json:"size,omitempty"` // bytes of a frame, check sequence included; 0: IMIX or a stream
 	Flows    int     `json:"flows,omitempty"`
-	Rate     float64 `json:"rate_pps,omitempty"` // intended; left out at maximum rate
-	Variant  string  `json:"variant,omitempty"`  // what else tells the row from others of its cell
-	Path     string  `json:"path,omitempty"`     // hops from load to sink
-	Shares   string  `json:"shares,omitempty"`   // which parts share a CPU
+	IP6      int     `json:"ip6_percent,omitempty"` // of the flows
+	Rate     float64 `json:"rate_pps,omitempty"`    // intended; left out at maximum rate
+	Variant  string  `json:"variant,omitempty"`     // what else tells the row from others of its cell
+	Path     string  `json:"path,omitempty"`        // hops from load to sink
+	Shares   string  `json:"shares,omitempty"`      // which parts share a CPU
 
 	Refused  string              `json:"refused,omitempty"` // why there are no rounds
 	Why      []string            `json:"why,omitempty"`     // what was chosen, and what it costs

@@ -169,7 +169,7 @@ func (r *Row) noise() (why []string) {
 
 // comparable says whether two rows were measured in the same way.
 func (r *Row) comparable(o *Row) bool {
-	return r.Setup == o.Setup && r.Load == o.Load && r.Sink == o.Sink && r.Size == o.Size && r.Flows == o.Flows && r.Rate == o.Rate && r.Variant == o.Variant
+	return r.Setup == o.Setup && r.Load == o.Load && r.Sink == o.Sink && r.Size == o.Size && r.Flows == o.Flows && r.IP6 == o.IP6 && r.Rate == o.Rate && r.Variant == o.Variant
 }
 
 // inline is the cell of the same datapath that spreads nothing, which others are compared with beside the baselines.
@@ -184,12 +184,13 @@ func (r *Row) inline() string {
 // compare fills in the ratios to the baselines, and to its own datapath's inline cell, among rows. Paced rows all deliver what they are offered: no ratio.
 func (r *Row) compare(rows []Row) {
 	r.Ratio, r.NoDifference = nil, nil
-	if r.PPS == nil || r.Rate > 0 {
+	own := r.spread(figure)
+	if own == nil || r.Rate > 0 {
 		return
 	}
 	for i := range rows {
 		b := &rows[i]
-		if !b.Baseline && b.Cell != r.inline() || b.PPS == nil || b.Cell == r.Cell || !r.comparable(b) {
+		if !b.Baseline && b.Cell != r.inline() || b.Cell == r.Cell || !r.comparable(b) {
 			continue
 		}
 		ratio, ok := ratioTo(r, b)
@@ -200,23 +201,37 @@ func (r *Row) compare(rows []Row) {
 			r.Ratio = map[string]float64{}
 		}
 		r.Ratio[b.Cell] = ratio
-		if !r.PPS.Differs(*b.PPS) {
+		if !own.Differs(*b.spread(figure)) {
 			r.NoDifference = append(r.NoDifference, b.Cell)
 		}
 	}
+}
+
+// Requests is the name, in Round.Values, of how many were answered a second.
+const Requests = "requests/s"
+
+// figure is what rounds are compared by: frames, or else bits, or else requests a second.
+func figure(x *Round) (float64, bool) {
+	for _, v := range []float64{x.PPS, x.Gbps, x.Values[Requests]} {
+		if v > 0 {
+			return v, true
+		}
+	}
+	return 0, false
 }
 
 // ratioTo is the median of the ratios of each round to the baseline's same round.
 func ratioTo(r, b *Row) (float64, bool) {
 	base := map[int]float64{}
 	for _, x := range b.Rounds {
-		if x.Invalid == "" && x.PPS > 0 {
-			base[x.Round] = x.PPS
+		if f, ok := figure(&x); ok && x.Invalid == "" {
+			base[x.Round] = f
 		}
 	}
 	ratios := r.valid(func(x *Round) (float64, bool) {
 		b, ok := base[x.Round]
-		return x.PPS / b, ok
+		f, is := figure(x)
+		return f / b, ok && is
 	})
 	s, ok := SpreadOf(ratios)
 	return s.Median, ok

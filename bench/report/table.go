@@ -77,7 +77,11 @@ func (r *Row) title() string {
 		parts = append(parts, "IMIX")
 	}
 	if r.Flows > 0 {
-		parts = append(parts, fmt.Sprintf("%d flows", r.Flows))
+		flows := fmt.Sprintf("%d flows", r.Flows)
+		if r.IP6 > 0 {
+			flows += fmt.Sprintf(" (%d %% IPv6)", r.IP6)
+		}
+		parts = append(parts, flows)
 	}
 	switch {
 	case r.Rate > 0:
@@ -137,10 +141,14 @@ func columns(rows []*Row) []column {
 		{"REORDERED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Reordered }) }},
 		{"DUPLICATED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Duplicated }) }},
 		{"CPU ns/FRAME", (*Row).price},
+		{"MIN µs", latency(func(l *Latency) float64 { return l.Min })},
+		{"AVG µs", latency(func(l *Latency) float64 { return l.Mean })},
 		{"p50 µs", latency(func(l *Latency) float64 { return l.P50 })},
+		{"p90 µs", latency(func(l *Latency) float64 { return l.P90 })},
 		{"p99 µs", latency(func(l *Latency) float64 { return l.P99 })},
 		{"p99.9 µs", latency(func(l *Latency) float64 { return l.P999 })},
 		{"MAX µs", latency(func(l *Latency) float64 { return l.Max })},
+		{"STDDEV µs", latency(func(l *Latency) float64 { return l.SD })},
 	}
 	for _, name := range valueNames(rows) {
 		cols = append(cols, column{strings.ToUpper(name[:1]) + name[1:], func(r *Row) string {
@@ -215,7 +223,7 @@ func (r *Row) ratio() string {
 
 // unproven marks a ratio to a cell whose spread overlaps. Too few rounds show no difference at all, which a note says.
 func (r *Row) unproven(cell string) string {
-	if r.PPS.N < enough || !slices.Contains(r.NoDifference, cell) {
+	if s := r.spread(figure); s.N < enough || !slices.Contains(r.NoDifference, cell) {
 		return ""
 	}
 	return ", no difference shown"
@@ -286,11 +294,16 @@ func (f *File) Notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("Fewer than %d rounds show no difference.", enough))
 	}
 	notes = append(notes, fmt.Sprintf("CPUs: %s generate, %s forward, the time of %s counts.", s.CPUs.Load, s.CPUs.Forward, s.CPUs.Used))
+	priced := slices.ContainsFunc(f.Rows, func(r Row) bool { return r.spread(priceOf) != nil })
 	for _, way := range slices.Sorted(maps.Keys(s.LoadLimit)) {
 		l := s.LoadLimit[way]
-		notes = append(notes, fmt.Sprintf("The load by itself (%s): %s frames/s, %.0f ns a frame, taken off the CPU column.", way, Rate(l.PPS), l.FrameNs))
+		off := ""
+		if priced {
+			off = ", taken off the CPU column"
+		}
+		notes = append(notes, fmt.Sprintf("The load by itself (%s): %s frames/s, %.0f ns a frame%s.", way, Rate(l.PPS), l.FrameNs, off))
 	}
-	if s.Seconds < 2 && len(s.LoadLimit) > 0 {
+	if s.Seconds < 2 && priced {
 		notes = append(notes, "Trials shorter than 2 s: the kernel counts CPU time in ticks, so the CPU column is coarse.")
 	}
 	if slices.ContainsFunc(f.Rows, func(r Row) bool { return r.unpriced() }) {

@@ -206,7 +206,7 @@ static __always_inline void clocks(struct sink_shared *sh, struct sink_count *c,
 		*n += frames;
 }
 
-static __always_inline void count(const struct wire_frame *f, __u32 len)
+static __always_inline void count(const struct wire_stamp *f, __u32 len)
 {
 	__u32 zero = 0;
 	struct sink_shared *sh = bpf_map_lookup_elem(&shared, &zero);
@@ -215,7 +215,7 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 
 	if (!sh || !c)
 		return;
-	if (f->id != bpf_htons(sh->run) || f->flow >= flows || bpf_ntohs(f->total_len) + WIRE_ETHER != len) {
+	if (f->run != (__u16)sh->run || f->flow >= flows || f->len != len) {
 		c->stray++;
 		return;
 	}
@@ -232,31 +232,36 @@ static __always_inline void count(const struct wire_frame *f, __u32 len)
 SEC("xdp.frags")
 int sink_xdp(struct xdp_md *ctx)
 {
-	struct wire_frame *f = (void *)(long)ctx->data, copy;
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u8 copy[WIRE_MIN_SIZE6] __attribute__((aligned(8)));
+	struct wire_stamp s;
+	__u32 len = bpf_xdp_get_buff_len(ctx);
 
-	if ((void *)(f + 1) > (void *)(long)ctx->data_end) {
-		if (bpf_xdp_load_bytes(ctx, 0, &copy, sizeof(copy)))
+	if (!wire_read(data, end, &s)) {
+		if (data + sizeof(copy) <= end || len < WIRE_MIN_SIZE)
 			return XDP_PASS;
-		f = &copy;
+		__builtin_memset(copy, 0, sizeof(copy));
+		if (bpf_xdp_load_bytes(ctx, 0, copy, len < sizeof(copy) ? WIRE_MIN_SIZE : sizeof(copy)) || !wire_read(copy, copy + sizeof(copy), &s))
+			return XDP_PASS;
 	}
-	if (!wire_ours(f))
-		return XDP_PASS;
-	count(f, bpf_xdp_get_buff_len(ctx));
+	count(&s, len);
 	return XDP_DROP;
 }
 
 SEC("tcx/ingress")
 int sink_tcx(struct __sk_buff *skb)
 {
-	struct wire_frame *f = (void *)(long)skb->data, copy;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u8 copy[WIRE_MIN_SIZE6] __attribute__((aligned(8)));
+	struct wire_stamp s;
 
-	if ((void *)(f + 1) > (void *)(long)skb->data_end) {
-		if (bpf_skb_load_bytes(skb, 0, &copy, sizeof(copy)))
+	if (!wire_read(data, end, &s)) {
+		if (data + sizeof(copy) <= end || skb->len < WIRE_MIN_SIZE)
 			return WIRE_TCX_NEXT;
-		f = &copy;
+		__builtin_memset(copy, 0, sizeof(copy));
+		if (bpf_skb_load_bytes(skb, 0, copy, skb->len < sizeof(copy) ? WIRE_MIN_SIZE : sizeof(copy)) || !wire_read(copy, copy + sizeof(copy), &s))
+			return WIRE_TCX_NEXT;
 	}
-	if (!wire_ours(f))
-		return WIRE_TCX_NEXT;
-	count(f, skb->len);
+	count(&s, skb->len);
 	return WIRE_TCX_DROP;
 }

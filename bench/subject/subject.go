@@ -36,6 +36,7 @@ type Options struct {
 	MTU   int       // 0: 1500
 	// Sockets says that sockets will send: frames must arrive with their checksums right.
 	Sockets bool
+	IP6     bool // a router must route IPv6, too
 }
 
 // Made is what Subject.Join made.
@@ -191,6 +192,9 @@ func (r *Routed) routed(ctx context.Context, sub *Subject, o Options) error {
 	if err == nil {
 		r.jail = topo.End{NS: ns[1]}
 		r.mac, err = route(ns[1], r.load, r.sink)
+	}
+	if err == nil && o.IP6 {
+		err = route6(ns[1], r.load, r.sink)
 	}
 	return err
 }

@@ -9,6 +9,13 @@
 //	56  late                 4  how much later it was sent, ns, at most 2³²-1
 //	60  zeros
 //
+// or over IPv6, whose frames have 80 bytes at least:
+//
+//	 0  Ethernet            14  the load's addresses
+//	14  IPv6                40  2001:2:0:12:: → 2001:2:0:13:: (RFC 5180's network), flow label: the run
+//	54  UDP                  8  pseudo-random ports, no checksum
+//	62  flow, sequence, due, late, as above
+//
 // The payload is in the byte order of the machine: it doesn't leave it. wire.h says the same in C.
 package wire
 
@@ -21,16 +28,20 @@ import (
 
 // Sizes of frames, without their check sequence.
 const (
-	MinSize = 60
-	MaxLive = 3392 // what the kernel's live frames hold in one page, rounded down to a cache line
-	MaxSize = 9014 // an MTU of 9000
-	MaxFlow = 1 << 14
+	MinSize  = 60
+	MinSize6 = 80
+	MaxLive  = 3392 // what the kernel's live frames hold in one page, rounded down to a cache line
+	MaxSize  = 9014 // an MTU of 9000
+	MaxFlow  = 1 << 14
 )
 
 const (
 	headerSize = 42
 	etherSize  = 14
 	ipSize     = 20
+
+	headerSize6 = 62
+	ip6Size     = 40
 )
 
 // SrcNet and DstNet are the networks of all flows: what lies between routes the latter.
@@ -39,11 +50,40 @@ func SrcNet() netip.Prefix { return netip.MustParsePrefix("198.18.0.0/16") }
 // DstNet contains where all frames go.
 func DstNet() netip.Prefix { return netip.MustParsePrefix("198.19.0.0/16") }
 
+// SrcNet6 and DstNet6 are those of flows over IPv6.
+func SrcNet6() netip.Prefix { return netip.MustParsePrefix("2001:2:0:12::/64") }
+
+// DstNet6 contains where all frames of those go.
+func DstNet6() netip.Prefix { return netip.MustParsePrefix("2001:2:0:13::/64") }
+
 // MAC is an Ethernet address.
 type MAC [6]byte
 
 // Header is a flow's first 42 bytes, but for the lengths, the identification and the IP checksum, which are 0.
 type Header [headerSize]byte
+
+// Header6 is Header over IPv6: 62 bytes, but for the lengths and the flow label, which are 0.
+type Header6 [headerSize6]byte
+
+// Headers6 makes the headers of n flows over IPv6, as Headers does.
+func Headers6(n int, seed uint64, src, dst MAC) []Header6 {
+	be := binary.BigEndian
+	headers := make([]Header6, n)
+	for i, h4 := range Headers(n, seed, src, dst) {
+		h := &headers[i]
+		copy(h[:12], h4[:12])
+		be.PutUint16(h[12:], 0x86dd)
+		h[14] = 0x60
+		h[20], h[21] = 17, 64 // UDP, hops
+		from, to := SrcNet6().Addr().As16(), DstNet6().Addr().As16()
+		copy(from[14:], h4[28:30])
+		copy(to[14:], h4[32:34])
+		copy(h[22:], from[:])
+		copy(h[38:], to[:])
+		copy(h[54:58], h4[34:38]) // ports
+	}
+	return headers
+}
 
 // Headers makes the headers of n flows. The same seed makes the same ones. No two flows have the same addresses and ports.
 func Headers(n int, seed uint64, src, dst MAC) []Header {
@@ -102,6 +142,9 @@ type Stamp struct {
 
 // Parse reads the stamp of a frame; ok says that it is one of the load's.
 func Parse(frame []byte) (s Stamp, ok bool) {
+	if len(frame) >= MinSize6 && frame[12] == 0x86 && frame[13] == 0xdd {
+		return parse6(frame)
+	}
 	if len(frame) < MinSize || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != 17 {
 		return s, false
 	}
@@ -113,6 +156,32 @@ func Parse(frame []byte) (s Stamp, ok bool) {
 		Run: binary.BigEndian.Uint16(frame[18:]), Flow: ne.Uint16(frame[42:]), Seq: ne.Uint32(frame[44:]),
 		Due: ne.Uint64(frame[48:]), Late: ne.Uint32(frame[56:]),
 	}, true
+}
+
+func parse6(frame []byte) (s Stamp, ok bool) {
+	net := [4]byte{0x20, 1, 0, 2}
+	if frame[20] != 17 || [4]byte(frame[22:]) != net || [4]byte(frame[38:]) != net {
+		return s, false
+	}
+	ne := binary.NativeEndian
+	return Stamp{
+		Run: binary.BigEndian.Uint16(frame[16:]), Flow: ne.Uint16(frame[62:]), Seq: ne.Uint32(frame[64:]),
+		Due: ne.Uint64(frame[68:]), Late: ne.Uint32(frame[76:]),
+	}, true
+}
+
+// Finish6 is Finish over IPv6.
+func Finish6(frame []byte, s Stamp) {
+	be, ne := binary.BigEndian, binary.NativeEndian
+	be.PutUint16(frame[16:], s.Run)
+	size := uint16(len(frame) - etherSize - ip6Size)
+	be.PutUint16(frame[18:], size)
+	be.PutUint16(frame[58:], size)
+	be.PutUint16(frame[60:], 0) // no UDP checksum
+	ne.PutUint16(frame[62:], s.Flow)
+	ne.PutUint32(frame[64:], s.Seq)
+	ne.PutUint64(frame[68:], s.Due)
+	ne.PutUint32(frame[76:], s.Late)
 }
 
 // Finish completes a frame that begins with a flow's header: lengths, checksum (sum is Header.Sum's) and stamp.

@@ -116,6 +116,31 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+func TestIP6(t *testing.T) {
+	headers := Headers6(100, 5, MAC{2, 1}, MAC{2, 2})
+	seen := map[string]bool{}
+	for i := range headers {
+		h := &headers[i]
+		seen[string(h[22:58])] = true
+		if !SrcNet6().Contains(netip.AddrFrom16([16]byte(h[22:]))) || !DstNet6().Contains(netip.AddrFrom16([16]byte(h[38:]))) {
+			t.Fatalf("addresses % x", h[22:54])
+		}
+	}
+	if len(seen) != len(headers) {
+		t.Errorf("%d flows of %d differ", len(seen), len(headers))
+	}
+	f := append(headers[0][:], make([]byte, MinSize6-len(headers[0]))...)
+	want := Stamp{Run: 300, Flow: 2, Seq: 3, Due: 4, Late: 5}
+	Finish6(f, want)
+	if got, ok := Parse(f); !ok || got != want || f[19] != 26 || f[59] != 26 {
+		t.Errorf("got %+v, %t, lengths %d %d", got, ok, f[19], f[59])
+	}
+	f[23] = 0xd
+	if _, ok := Parse(f); ok {
+		t.Error("another network's frame was taken")
+	}
+}
+
 func TestCheckSize(t *testing.T) {
 	for size, ok := range map[int]bool{0: false, 59: false, 60: true, 9014: true, 9015: false} {
 		if err := CheckSize(size); (err == nil) != ok {

@@ -42,7 +42,8 @@ type benchFlags struct {
 	rounds           int
 	time             time.Duration
 	size             string
-	flows, loads     int
+	flows, ip6       int
+	loads            int
 	seed             uint64
 	cpus             string
 	share            bool
@@ -61,8 +62,9 @@ func (b *benchFlags) add(cmd *cobra.Command, rounds int, baselines ...string) {
 	f := cmd.Flags()
 	f.StringVar(&b.load, "load", b.load, "how frames go in: frame, skb, both, or auto (what suits each cell)")
 	f.StringVar(&b.sink, "sink", b.sink, "where frames are counted: tcx, as a socket would get them, or xdp, before that (in frame load)")
-	f.StringVar(&b.size, "size", b.size, "bytes of a frame with its check sequence, or imix")
+	f.StringVar(&b.size, "size", b.size, "bytes of a frame with its check sequence (64 to 9018), or imix")
 	f.IntVar(&b.flows, "flows", 256, "flows of the load")
+	f.IntVar(&b.ip6, "ip6", 0, "percent of the flows that are IPv6 (frames of 84 bytes at least)")
 }
 
 // addSockets defines those of scenarios in which sockets send, and so of all.
@@ -99,7 +101,7 @@ func (b *benchFlags) addOutput(cmd *cobra.Command) {
 // config is what the flags say.
 func (b *benchFlags) config(e *env, m compare.Measure, scenario string) (c compare.Config, err error) {
 	c = compare.Config{
-		Scenario: scenario, Setup: b.setup, Rounds: b.rounds, Time: b.time, Flows: b.flows, Seed: b.seed, Measure: m,
+		Scenario: scenario, Setup: b.setup, Rounds: b.rounds, Time: b.time, Flows: b.flows, IP6: b.ip6, Seed: b.seed, Measure: m,
 		Command: os.Args, Version: control.ThisVersion().Version, Progress: e.benchProgress,
 	}
 	if b.size != "imix" {

@@ -91,6 +91,7 @@ func TestBenchUsage(t *testing.T) {
 		{"compare", "--cpus", "x"}, {"compare", "--load-cpus", "0"}, {"compare", "extra"}, {"compare", "--setup", "c"}, {"diff", "one"},
 		{"diff", "/nonexistent/a", "/nonexistent/b"}, {"latency", "--rate", "max"}, {"switch", "--every", "0s"}, {"rr", "--sessions", "0"},
 		{"udp", "--receiver", "x"}, {"udp", "--receiver", ""}, {"udp", "--size", "64"},
+		{"compare", "--ip6", "101"}, {"compare", "--ip6", "50"}, {"compare", "--size", "9000", "--load", "frame"},
 	} {
 		_, errs := benchCommand(t, t.Context(), exitUsage, args...)
 		if strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "epair: ") {
