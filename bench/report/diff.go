@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -30,7 +31,7 @@ type Diff struct {
 const (
 	Higher     = "higher"
 	Lower      = "lower"
-	NoiseOnly  = "noise" // the spreads overlap
+	NoiseOnly  = "noise" // the spreads overlap, or hardly differ
 	OnlyBefore = "only before"
 	OnlyAfter  = "only after"
 )
@@ -41,6 +42,18 @@ var figures = [...]struct {
 	take func(*Row) *Spread
 }{
 	{"frames/s", func(r *Row) *Spread { return r.PPS }},
+	{"Gbit/s", func(r *Row) *Spread {
+		if r.PPS != nil {
+			return nil // it says nothing else
+		}
+		return r.Gbps
+	}},
+	{Requests, func(r *Row) *Spread {
+		if s, ok := r.Values[Requests]; ok {
+			return &s
+		}
+		return nil
+	}},
 	{"CPU ns/frame", func(r *Row) *Spread { return r.CPUNs }},
 	{"p99 µs", func(r *Row) *Spread { return r.spread(func(x *Round) (float64, bool) { return p99(x) }) }},
 }
@@ -80,7 +93,7 @@ func find(f *File, r *Row) *Row {
 	return nil
 }
 
-// changes compares all figures of two rows, one of which may be nil.
+// changes compares all figures of two rows. Of a row that is in one file only, it names the first figure.
 func changes(a, b *Row) (list []Change) {
 	for _, f := range figures {
 		c := Change{What: f.name}
@@ -94,10 +107,16 @@ func changes(a, b *Row) (list []Change) {
 		if c.Before != nil || c.After != nil {
 			c.judge()
 			list = append(list, c)
+			if a == nil || b == nil {
+				break
+			}
 		}
 	}
 	return list
 }
+
+// hardly is the part by which figures must differ: paced rows deliver what they are offered, to the frame.
+const hardly = 0.01
 
 func (c *Change) judge() {
 	switch {
@@ -107,7 +126,7 @@ func (c *Change) judge() {
 	case c.After == nil:
 		c.Verdict = OnlyBefore
 		return
-	case !c.Before.Differs(*c.After):
+	case !c.Before.Differs(*c.After), math.Abs(c.After.Median-c.Before.Median) < hardly*math.Abs(c.Before.Median):
 		c.Verdict = NoiseOnly
 	case c.After.Median > c.Before.Median:
 		c.Verdict = Higher
@@ -164,7 +183,7 @@ func (d Diff) Text(w io.Writer) error {
 		fmt.Fprintln(w, "differs:", l)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "VERDICT\tRATIO\tFIGURE\tBEFORE\tAFTER\tROW")
+	fmt.Fprintln(tw, "VERDICT\tRATIO\tFIGURE\tBEFORE\tAFTER\tROW\tNOISE")
 	sorted := slices.Clone(d.Changes)
 	slices.SortStableFunc(sorted, func(a, b Change) int { return rank(a) - rank(b) })
 	for _, c := range sorted {
@@ -172,9 +191,19 @@ func (d Diff) Text(w io.Writer) error {
 		if c.Ratio != 0 {
 			ratio = fmt.Sprintf("%.2f ×", c.Ratio)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Verdict, ratio, c.What, c.Before.text(), c.After.text(), c.Row)
+		noise := ""
+		if len(c.Noise) > 0 {
+			noise = "noisy"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Verdict, ratio, c.What, c.Before.text(), c.After.text(), c.Row, noise)
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(d.Changes, func(c Change) bool { return len(c.Noise) > 0 }) {
+		fmt.Fprintln(w, "Noisy rows were disturbed in one of the runs (see its own table): don't conclude from them.")
+	}
+	return nil
 }
 
 func rank(c Change) int {

@@ -32,7 +32,9 @@ type fact struct{ Name, Value string }
 
 // HTML writes f as one page that needs nothing else: tables, plots, and all facts.
 func (f *File) HTML(w io.Writer) error {
-	t, err := template.New("page").Funcs(template.FuncMap{"join": func(s []string) string { return strings.Join(s, " ") }}).Parse(pageText)
+	t, err := template.New("page").Funcs(template.FuncMap{
+		"join": func(s []string) string { return strings.Join(s, " ") }, "class": cellClass,
+	}).Parse(pageText)
 	if err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
@@ -54,6 +56,18 @@ func (f *File) HTML(w io.Writer) error {
 		p.Details = append(p.Details, &f.Rows[i])
 	}
 	return t.Execute(w, p)
+}
+
+// cellClass is how a cell of a table is set: the longer ones as text, in several lines.
+func cellClass(head []string, column int, text string) string {
+	var class []string
+	if len(text) > 20 {
+		class = append(class, "text")
+	}
+	if head[column] == "NOISE" {
+		class = append(class, "last")
+	}
+	return strings.Join(class, " ")
 }
 
 func (g Group) section() (s section, err error) {

@@ -142,6 +142,7 @@ func (g Group) barsOf(unit string, scale float64, take func(*Row) *Spread) (*Plo
 	}
 	p.Add(e)
 	p.NominalY(names...)
+	p.Y.Min, p.Y.Max, p.Y.Padding = -0.8, float64(n)-0.2, vg.Points(8)
 	title := "Throughput in " + unit + ": " + g.Title
 	s, err := svg(p, 700, vg.Length(60+20*n), title, "Bars are medians, whiskers the least and the greatest round. Grey bars, marked *, are baselines. The table has the figures.")
 	return &Plot{Title: "Throughput", SVG: s}, err
@@ -167,6 +168,9 @@ type series struct {
 	xys  plotter.XYs
 }
 
+// labelPlaces is at how many points from a line's end its number may stand.
+const labelPlaces = 6
+
 // lines adds numbered lines with points.
 func lines(p *plot.Plot, list []series) (keys []Key, err error) {
 	for i, s := range list {
@@ -176,14 +180,18 @@ func lines(p *plot.Plot, list []series) (keys []Key, err error) {
 			return nil, err
 		}
 		l.Color, l.Width = hex(c), 1.5
+		if i >= len(palette) { // the colors' second turn
+			l.Dashes = []vg.Length{5, 3}
+		}
 		points.Color, points.Shape, points.Radius = hex(c), draw.CircleGlyph{}, 2.5
-		last := s.xys[len(s.xys)-1]
-		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{last}, Labels: []string{fmt.Sprint(i + 1)}})
+		// Where lines lie upon each other, numbers at their ends would, too: each has another place.
+		at := s.xys[len(s.xys)-1-i%min(len(s.xys), labelPlaces)]
+		label, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{at}, Labels: []string{fmt.Sprint(i + 1)}})
 		if err != nil {
 			return nil, err
 		}
 		label.TextStyle[0].Font.Variant = sans
-		label.Offset = vg.Point{X: 5, Y: vg.Length(i%3-1) * 7}
+		label.Offset = vg.Point{X: 4, Y: 4 - 14*vg.Length(i/labelPlaces%2)}
 		p.Add(l, points, label)
 		keys = append(keys, Key{i + 1, c, s.name})
 	}
@@ -283,13 +291,32 @@ func (f *File) price() (*Plot, error) {
 	return &Plot{Title: "Price of a frame against the rate", SVG: s, Keys: keys}, err
 }
 
+// evenTicks is about ten ticks at round numbers.
+type evenTicks struct{}
+
+// Ticks implements plot.Ticker.
+func (evenTicks) Ticks(low, high float64) (ticks []plot.Tick) {
+	step := math.Pow10(int(math.Floor(math.Log10((high - low) / 5))))
+	for _, k := range []float64{2, 2.5, 2} { // 1, 2, 5, 10
+		if (high-low)/step <= 10 {
+			break
+		}
+		step *= k
+	}
+	for v := math.Ceil(low/step) * step; v <= high; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', -1, 64)})
+	}
+	return ticks
+}
+
 // timeline draws arrivals while settings changed.
 func (r *Row) timeline() (*Plot, error) {
 	if r.Switch == nil || len(r.Switch.Frames) == 0 || r.Switch.SlotMs <= 0 {
 		return nil, nil
 	}
-	xys := make(plotter.XYs, len(r.Switch.Frames))
-	for i, n := range r.Switch.Frames {
+	whole := r.Switch.Frames[:max(1, len(r.Switch.Frames)-1)] // the last slot isn't over when the load is
+	xys := make(plotter.XYs, len(whole))
+	for i, n := range whole {
 		xys[i] = plotter.XY{X: float64(i) * r.Switch.SlotMs, Y: float64(n) / r.Switch.SlotMs}
 	}
 	p := newPlot("ms", "thousand frames/s")
@@ -299,7 +326,8 @@ func (r *Row) timeline() (*Plot, error) {
 	}
 	l.Color, l.StepStyle = hex(barCell), plotter.PostStep
 	p.Add(plotter.NewGrid(), l)
-	p.Y.Min = 0
+	p.Y.Min, p.Y.Max = 0, 1.1*p.Y.Max
+	p.X.Tick.Marker = evenTicks{}
 	for _, e := range r.Switch.Events {
 		v, err := plotter.NewLine(plotter.XYs{{X: e.AtMs, Y: 0}, {X: e.AtMs, Y: p.Y.Max}})
 		if err != nil {

@@ -266,8 +266,35 @@ func TestToInlineAndPrices(t *testing.T) {
 			t.Errorf("%s: %q, price %q, want %+v", r.Cell, r.toInline(), r.price(), want)
 		}
 	}
-	if f.Rows[2].CPUNs != nil || !strings.Contains(strings.Join(f.Notes(), "\n"), "– in the CPU column") {
+	if f.Rows[2].CPUNs != nil || !strings.Contains(strings.Join(f.Notes(), "\n"), "A dash in the CPU column") {
 		t.Errorf("%v %q", f.Rows[2].CPUNs, f.Notes())
+	}
+}
+
+// What differs by less than a percent is noise, however narrow the spreads; a row of one file has one line, and a disturbed
+// one says so.
+func TestDiffOfSmallThings(t *testing.T) {
+	row := func(cell string, pps float64) Row {
+		r := Row{Cell: cell, Load: "skb"}
+		for i := range 3 {
+			r.Rounds = append(r.Rounds, Round{Round: i + 1, PPS: pps, Offered: 1, Gbps: 1, Latency: &Latency{P99: 5}})
+		}
+		return r
+	}
+	a, b := File{Rows: []Row{row("x", 1000), row("gone", 1)}}, File{Rows: []Row{row("x", 1009)}}
+	a.Finish()
+	b.Finish()
+	b.Rows[0].Noise = []string{"steal"}
+	d, err := Compare(&a, &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := d.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Changes) != 3 || d.Changes[0].Verdict != NoiseOnly || d.Changes[2].Verdict != OnlyBefore || strings.Count(text.String(), "noisy\n") != 2 {
+		t.Errorf("%+v\n%s", d.Changes, &text)
 	}
 }
 

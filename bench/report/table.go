@@ -264,7 +264,11 @@ func latency(take func(*Latency) float64) func(*Row) string {
 		if r.Latency == nil {
 			return ""
 		}
-		return fmt.Sprintf("%.1f", take(r.Latency))
+		us := take(r.Latency)
+		if us >= 999.5 {
+			return fmt.Sprintf("%.0f", us)
+		}
+		return fmt.Sprintf("%.1f", us)
 	}
 }
 
@@ -307,7 +311,7 @@ func (f *File) Notes() (notes []string) {
 		notes = append(notes, "Trials shorter than 2 s: the kernel counts CPU time in ticks, so the CPU column is coarse.")
 	}
 	if slices.ContainsFunc(f.Rows, func(r Row) bool { return r.unpriced() }) {
-		notes = append(notes, fmt.Sprintf("– in the CPU column: more than %.0f %% were lost; frames that are dropped at once cost the load less than those it was measured with, so no price can be given.", 100*priceless))
+		notes = append(notes, fmt.Sprintf("A dash in the CPU column: more than %.0f %% were lost, and frames that are dropped at once cost the load less than those it was measured with: no price can be given.", 100*priceless))
 	}
 	notes = append(notes, f.shared()...)
 	notes = append(notes, fmt.Sprintf("Machine: %s, CPUs %s, Linux %s; during the run: %s.", f.Machine.CPUModel, f.Machine.Online, f.Machine.Kernel, f.Run))
