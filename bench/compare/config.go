@@ -153,6 +153,11 @@ func (c *Config) Check() error {
 	if len(c.Measure.Variants) == 0 {
 		errs = append(errs, errors.New("nothing to measure of each"))
 	}
+	if c.Measure.Check != nil {
+		if err := c.Measure.Check(c.Place); err != nil {
+			errs = append(errs, err)
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("measure: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}

@@ -18,6 +18,8 @@ import (
 type Measure struct {
 	Variants []Variant // of each subject; each gets a row
 	Sockets  bool      // sockets send, not the load
+	// Check, if set, says why it can't be done on some CPUs.
+	Check func(Place) error
 	// Do measures all variants and gives each round to Visit.Add. An error in the first round means that the subject
 	// can't be measured so.
 	Do func(ctx context.Context, v *Visit) error

@@ -127,7 +127,7 @@ func (r *run) progress(round int, what string) {
 // visit makes a job's topology and measures all its rates. Only the context's end is an error; what a
 // subject can't do is in its rows.
 func (r *run) visit(ctx context.Context, j *job, round int) error {
-	r.progress(round, j.subject.Name+" ("+j.mode.String()+")")
+	r.progress(round, j.subject.Name+" ("+r.file.Rows[j.rows[0]].Load+")")
 	err := r.measure(ctx, j, round)
 	switch {
 	case ctx.Err() != nil:

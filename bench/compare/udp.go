@@ -61,6 +61,14 @@ func UDP(receivers ...Receiver) Measure {
 		}
 		return nil
 	}}
+	m.Check = func(p Place) error {
+		for _, r := range receivers {
+			if _, err := p.receiver(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	for _, r := range receivers {
 		m.Variants = append(m.Variants, Variant{Name: fmt.Sprintf("one UDP flow of %d bytes, %s", bench.FlowDatagram, r.what())})
 	}
@@ -113,5 +121,5 @@ func (p Place) receiver(where Receiver) ([]int, error) {
 			return []int{c}, nil
 		}
 	}
-	return nil, errors.New("a receiver on another CPU than the sender's needs a second CPU (see --cpus)")
+	return nil, errors.New("receiver other: there is no other CPU than the sender's (see --cpus and --receiver)")
 }

@@ -271,6 +271,35 @@ func TestToInlineAndPrices(t *testing.T) {
 	}
 }
 
+// Sockets are compared by bits, or by requests.
+func TestSocketRatios(t *testing.T) {
+	row := func(cell string, base bool, variant string, gbps, requests float64) Row {
+		r := Row{Cell: cell, Baseline: base, Load: "socket", Variant: variant}
+		for i := range 3 {
+			x := Round{Round: i + 1, Gbps: gbps}
+			if requests > 0 {
+				x.Values = map[string]float64{Requests: requests}
+			}
+			r.Rounds = append(r.Rounds, x)
+		}
+		return r
+	}
+	f := File{Rows: []Row{row("bridge", true, "tcp", 10, 0), row("tc/pool", false, "tcp", 15, 0), row("bridge", true, "rr", 0, 100), row("tc/pool", false, "rr", 0, 50)}}
+	f.Finish()
+	for i, want := range map[int]string{1: "1.50 × bridge", 3: "0.50 × bridge"} {
+		if got := f.Rows[i].ratio(); got != want {
+			t.Errorf("%s: %q, want %q", f.Rows[i].Variant, got, want)
+		}
+	}
+	heads := ""
+	for _, g := range f.Groups() {
+		heads += strings.Join(g.Table()[0], " ") + "; "
+	}
+	if heads != "CELL GBIT/S MIN–MAX RATIO; CELL REQUESTS/S MIN–MAX RATIO; " {
+		t.Errorf("heads %q", heads)
+	}
+}
+
 // What differs by less than a percent is noise, however narrow the spreads; a row of one file has one line, and a disturbed
 // one says so.
 func TestDiffOfSmallThings(t *testing.T) {

@@ -138,8 +138,8 @@ const (
 )
 
 func (r *Row) noise() (why []string) {
-	if r.PPS != nil && r.PPS.Width() > wide {
-		why = append(why, fmt.Sprintf("spread %.0f %%", 100*r.PPS.Width()))
+	if s := r.spread(figure); s != nil && s.Width() > wide {
+		why = append(why, fmt.Sprintf("spread %.0f %%", 100*s.Width()))
 	}
 	steal, foreign, throttled, invalid, reason := 0.0, 0.0, 0.0, 0, ""
 	for _, x := range r.Rounds {
@@ -212,19 +212,21 @@ const Requests = "requests/s"
 
 // figure is what rounds are compared by: frames, or else bits, or else requests a second.
 func figure(x *Round) (float64, bool) {
-	for _, v := range []float64{x.PPS, x.Gbps, x.Values[Requests]} {
-		if v > 0 {
-			return v, true
-		}
+	requests, asked := x.Values[Requests]
+	switch {
+	case x.Offered > 0 || x.PPS > 0:
+		return x.PPS, true
+	case x.Gbps > 0:
+		return x.Gbps, true
 	}
-	return 0, false
+	return requests, asked
 }
 
 // ratioTo is the median of the ratios of each round to the baseline's same round.
 func ratioTo(r, b *Row) (float64, bool) {
 	base := map[int]float64{}
 	for _, x := range b.Rounds {
-		if f, ok := figure(&x); ok && x.Invalid == "" {
+		if f, ok := figure(&x); ok && f > 0 && x.Invalid == "" {
 			base[x.Round] = f
 		}
 	}

@@ -131,12 +131,25 @@ func columns(rows []*Row) []column {
 		{"CELL", (*Row).label},
 		{"FRAMES/S", func(r *Row) string { return rate(r.PPS) }},
 		{"MIN–MAX", func(r *Row) string {
-			if r.PPS == nil || r.PPS.N < 2 {
+			if r.PPS == nil {
 				return ""
 			}
-			return Rate(r.PPS.Min) + "–" + Rate(r.PPS.Max)
+			return r.extremes()
 		}},
 		{"GBIT/S", func(r *Row) string { return number(r.Gbps, "%.2f", 0.01) }},
+		{"REQUESTS/S", func(r *Row) string {
+			s, ok := r.Values[Requests]
+			if !ok {
+				return ""
+			}
+			return Rate(s.Median)
+		}},
+		{"MIN–MAX", func(r *Row) string {
+			if r.PPS != nil {
+				return ""
+			}
+			return r.extremes()
+		}},
 		{"LOST", (*Row).lost},
 		{"REORDERED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Reordered }) }},
 		{"DUPLICATED", func(r *Row) string { return r.sum(func(x *Round) uint64 { return x.Duplicated }) }},
@@ -173,9 +186,10 @@ func valueNames(rows []*Row) []string {
 	all := map[string]bool{}
 	for _, r := range rows {
 		for n := range r.Values {
-			all[n] = true
+			all[n] = n != Requests // it has its own column
 		}
 	}
+	maps.DeleteFunc(all, func(_ string, shown bool) bool { return !shown })
 	return slices.Sorted(maps.Keys(all))
 }
 
@@ -236,6 +250,18 @@ func (r *Row) toInline() string {
 		return ""
 	}
 	return fmt.Sprintf("%.2f ×%s", x, r.unproven(r.inline()))
+}
+
+// extremes are those of the figure by which rows are compared.
+func (r *Row) extremes() string {
+	s := r.spread(figure)
+	switch {
+	case s == nil || s.N < 2:
+		return ""
+	case r.PPS == nil && r.Gbps != nil:
+		return fmt.Sprintf("%.2f–%.2f", s.Min, s.Max)
+	}
+	return Rate(s.Min) + "–" + Rate(s.Max)
 }
 
 // price is what a frame cost; the load's own cost, which is taken off, isn't the same in every run.

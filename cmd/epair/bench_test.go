@@ -90,7 +90,7 @@ func TestBenchUsage(t *testing.T) {
 		{"compare", "--size", "x"}, {"compare", "--load", "x"}, {"compare", "--sink", "x"}, {"compare", "--rates", "fast"}, {"compare", "--rates", "-5"},
 		{"compare", "--cpus", "x"}, {"compare", "--load-cpus", "0"}, {"compare", "extra"}, {"compare", "--setup", "c"}, {"diff", "one"},
 		{"diff", "/nonexistent/a", "/nonexistent/b"}, {"latency", "--rate", "max"}, {"switch", "--every", "0s"}, {"rr", "--sessions", "0"},
-		{"udp", "--receiver", "x"}, {"udp", "--receiver", ""}, {"udp", "--size", "64"},
+		{"udp", "--receiver", "x"}, {"udp", "--receiver", ""}, {"udp", "--size", "64"}, {"udp", "--cpus", "0"},
 		{"compare", "--ip6", "101"}, {"compare", "--ip6", "50"}, {"compare", "--size", "9000", "--load", "frame"},
 	} {
 		_, errs := benchCommand(t, t.Context(), exitUsage, args...)
