@@ -7,11 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/bench/load"
 	"github.com/epair-net/epair/bench/topo"
 	"github.com/epair-net/epair/internal/cpus"
+	"github.com/epair-net/epair/internal/netns"
 )
 
 // newGen makes a load into one end of a veth of its own.
@@ -156,5 +160,40 @@ func TestBadPlacesAreRefused(t *testing.T) {
 	defer g.Close()
 	if _, err := g.Run(t.Context(), time.Millisecond); err == nil {
 		t.Error("ran on a cpu that isn't there")
+	}
+}
+
+// Frames of the skb load have a hash, so that an interface with several queues needn't look into them for one: a
+// program behind the load sees it before the interface does.
+func TestSkbFramesHaveAHash(t *testing.T) {
+	g := newGen(t, load.Config{Mode: load.Skb, Rate: 1000})
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, 68, asm.Word), // hash of struct __sk_buff
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -4), asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"), asm.StoreMem(asm.R0, 0, asm.R6, asm.Word),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), asm.Return(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	cfg := g.Config()
+	err = netns.Do(cfg.NetNS, func() error {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: cfg.Ifindex, Program: p, Attach: ebpf.AttachTCXEgress})
+		if err != nil {
+			return err
+		}
+		_, err = g.Run(t.Context(), 50*time.Millisecond)
+		return errors.Join(err, l.Close())
+	})
+	var hash uint32
+	if err := errors.Join(err, m.Lookup(uint32(0), &hash)); err != nil || hash == 0 {
+		t.Errorf("hash %#x, %v", hash, err)
 	}
 }

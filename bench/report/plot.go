@@ -89,12 +89,20 @@ func svg(p *plot.Plot, width, height vg.Length, title, desc string) (template.HT
 // plainFont is what vgsvg names the fonts that it measures text with.
 var plainFont = regexp.MustCompile(`font-family:[^;"]*`)
 
-// bars draws throughput: medians, and the extremes as whiskers. Sockets have bits, not frames.
+// bars draws throughput: medians, and the extremes as whiskers. Sockets have bits or requests, not frames.
 func (g Group) bars() (*Plot, error) {
 	if p, err := g.barsOf("million frames/s", 1e6, func(r *Row) *Spread { return r.PPS }); p != nil || err != nil {
 		return p, err
 	}
-	return g.barsOf("Gbit/s", 1, func(r *Row) *Spread { return r.Gbps })
+	if p, err := g.barsOf("Gbit/s", 1, func(r *Row) *Spread { return r.Gbps }); p != nil || err != nil {
+		return p, err
+	}
+	return g.barsOf("thousand requests/s", 1e3, func(r *Row) *Spread {
+		if s, ok := r.Values[Requests]; ok {
+			return &s
+		}
+		return nil
+	})
 }
 
 func (g Group) barsOf(unit string, scale float64, take func(*Row) *Spread) (*Plot, error) {
@@ -190,7 +198,7 @@ func lines(p *plot.Plot, list []series) (keys []Key, err error) {
 		if err != nil {
 			return nil, err
 		}
-		label.TextStyle[0].Font.Variant = sans
+		label.TextStyle[0].Font.Variant, label.TextStyle[0].Color = sans, hex(c)
 		label.Offset = vg.Point{X: 4, Y: 4 - 14*vg.Length(i/labelPlaces%2)}
 		p.Add(l, points, label)
 		keys = append(keys, Key{i + 1, c, s.name})
@@ -215,7 +223,7 @@ func (g Group) latencies() (*Plot, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	p := newPlot("percent of the frames", "µs")
+	p := newPlot("percentile", "µs")
 	var ticks []plot.Tick
 	for _, v := range []float64{50, 90, 99, 99.9, 99.99, 99.999} {
 		ticks = append(ticks, plot.Tick{Value: nines(v), Label: fmt.Sprint(v)})

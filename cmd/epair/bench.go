@@ -246,18 +246,19 @@ func (e *env) runBench(ctx context.Context, c compare.Config, b *benchFlags) err
 	return err
 }
 
+// writeBench writes files first: whoever reads the table may not read it to its end (head).
 func (e *env) writeBench(f *report.File, b *benchFlags) error {
 	var errs []error
-	switch b.json {
-	case "-":
-		errs = append(errs, f.Write(e.out))
-	case "":
-		errs = append(errs, f.Text(e.out))
-	default:
-		errs = append(errs, f.Text(e.out), report.WriteFile(b.json, f.Write))
+	if b.json != "" && b.json != "-" {
+		errs = append(errs, report.WriteFile(b.json, f.Write))
 	}
 	if b.html != "" {
 		errs = append(errs, report.WriteFile(b.html, func(w io.Writer) error { return f.HTML(w) }))
+	}
+	if b.json == "-" {
+		errs = append(errs, f.Write(e.out))
+	} else {
+		errs = append(errs, f.Text(e.out))
 	}
 	return errors.Join(errs...)
 }
