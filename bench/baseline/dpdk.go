@@ -16,6 +16,9 @@ import (
 func testpmd(driver string) middle {
 	return func(ctx context.Context, o subject.Options, e ends) (m subject.Made, err error) {
 		path, err := find("dpdk-testpmd", "dpdk")
+		if err == nil && o.MTU > testpmdMTU {
+			err = fmt.Errorf("%w: testpmd's drivers carry an MTU of %d at most here, not %d (lower --size)", subject.ErrAbsent, testpmdMTU, o.MTU)
+		}
 		if err == nil {
 			err = e.plain(o)
 		}
@@ -37,6 +40,9 @@ func testpmd(driver string) middle {
 		return m, nil
 	}
 }
+
+// testpmdMTU is for what its buffers of 2 KiB, as both drivers use them, hold.
+const testpmdMTU = 1500
 
 // testpmdArgs gives each of two ports one queue, so two cores forward at most. The main core only waits: it shares
 // the first forwarding CPU. Its output must come line by line, for us to see when it is ready.

@@ -41,6 +41,9 @@ func tcRedirect(_ context.Context, _ subject.Options, e ends) (subject.Made, err
 	})
 }
 
+// hasFrags is BPF_F_XDP_HAS_FRAGS: with it a veth takes an XDP program at any MTU.
+const hasFrags = 1 << 5
+
 // xdpRedirect sends each end's frames to the other by a map of devices, which the kernel does in batches.
 func xdpRedirect(_ context.Context, o subject.Options, e ends) (subject.Made, error) {
 	if err := errors.Join(e.napi(), e.plain(o)); err != nil {
@@ -61,7 +64,7 @@ func xdpRedirect(_ context.Context, o subject.Options, e ends) (subject.Made, er
 			return c, err
 		}
 		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: "xdp_redirect", Type: ebpf.XDP, License: "BSD",
+			Name: "xdp_redirect", Type: ebpf.XDP, License: "BSD", Flags: hasFrags,
 			Instructions: asm.Instructions{
 				asm.LoadMapPtr(asm.R1, m.FD()),
 				asm.Mov.Imm(asm.R2, 0),
