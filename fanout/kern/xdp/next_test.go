@@ -88,3 +88,17 @@ func TestNextSlots(t *testing.T) {
 	}
 	w.ping(t, 1, 100, 200)
 }
+
+// The ledger has the bytes of a frame in several pieces, too.
+func TestBytesOfFragments(t *testing.T) {
+	w := newWorld(t, 9000, 2)
+	x := w.cross(t, kern.Inline)
+	w.ping(t, 0, 100) // both know each other's address then
+	before, _ := balance(t, x)
+	w.ping(t, 0, 100, 3000, 8000)
+	after, _ := balance(t, x)
+	const want = 3*(14+20+8) + 100 + 3000 + 8000
+	if rx, tx := after.RxBytes-before.RxBytes, after.TxBytes-before.TxBytes; rx != want || tx != want {
+		t.Errorf("%d bytes in, %d out, want %d", rx, tx, want)
+	}
+}
