@@ -20,6 +20,9 @@ import (
 // DefaultSocket is where a daemon answers when nothing else is said.
 const DefaultSocket = "/run/epair.sock"
 
+// ErrNoDaemon says that nobody serves a socket, or that it isn't there.
+var ErrNoDaemon = errors.New("none is running there")
+
 // answerTimeout bounds a question. A change takes as long as it takes.
 const answerTimeout = 10 * time.Second
 
@@ -139,11 +142,14 @@ func request[T any](ctx context.Context, c *Client, method, path string, body an
 
 // explain makes one line of a connection error.
 func (c *Client) explain(err error) error {
+	if err := checkSocket(c.socket); err != nil {
+		return fmt.Errorf("ask daemon at %q: %w", c.socket, err)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("ask daemon at %s: none is running there (start one with 'epair run -f FILE', or name its --socket)", c.socket)
+		return fmt.Errorf("ask daemon at %s: %w (start one with 'epair run -f FILE', or name its --socket)", c.socket, ErrNoDaemon)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("ask daemon at %s: permission denied (run as the daemon's user)", c.socket)
+		return fmt.Errorf("ask daemon at %s: %w (run as the daemon's user)", c.socket, fs.ErrPermission)
 	}
 	var ue *url.Error
 	if errors.As(err, &ue) {

@@ -47,7 +47,18 @@ func Load(path string) (*epair.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return epair.Load(path, allowed)
+	cfg, err := epair.Load(path, allowed)
+	if err != nil {
+		return nil, err
+	}
+	set, err := poolCPUs(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, _, err := steeringOf(cfg, len(set)); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return cfg, nil
 }
 
 // Start creates everything that cfg names and forwards. All or nothing.
@@ -58,7 +69,7 @@ func Start(ctx context.Context, cfg *epair.Config, options ...Option) (*Daemon, 
 	}
 	h, t, err := steeringOf(cfg, len(set))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", epair.ErrConfig, err)
+		return nil, err
 	}
 	d := &Daemon{cfg: cfg, cpus: set, hurry: newExpediter()}
 	for _, o := range options {
@@ -111,10 +122,13 @@ func steeringOf(cfg *epair.Config, workers int) (*rss.Hasher, *rss.Table, error)
 	r := cfg.RSS
 	h, err := rss.New(rss.Config{Func: r.Func, Key: r.Key, Symmetric: r.Symmetric, Fields: r.Fields, Inner: r.Inner})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("%w: %w", epair.ErrConfig, err)
 	}
 	t, err := rss.ParseTable(cmp.Or(r.Table, "equal"), 0, workers)
-	return h, t, err
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", epair.ErrConfig, err)
+	}
+	return h, t, nil
 }
 
 // SteeringOf returns the hash and table that a configuration file names.

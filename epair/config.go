@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -98,7 +99,7 @@ func (c PairConfig) WithDefaults() PairConfig {
 
 // Load reads and checks a configuration file. allowed is the CPUs that the pool may use.
 func Load(path string, allowed []int) (*Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -107,6 +108,23 @@ func Load(path string, allowed []int) (*Config, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// maxFile is the longest configuration: room for 100,000 pairs.
+const maxFile = 64 << 20
+
+// readFile reads a file that may be anything, as /dev/zero, but not without end.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s is longer than %d MiB", path, maxFile>>20)
+	}
+	return data, err
 }
 
 // Parse reads and checks a configuration. An error is one line, which names the

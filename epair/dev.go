@@ -21,7 +21,7 @@ func (e *End) attachDev() error {
 	defer h.Close()
 	l, err := h.LinkByName(e.cfg.Name)
 	if missing(err) {
-		return fmt.Errorf("no such interface (ip link shows those of this namespace): %w", unix.ENODEV)
+		return fmt.Errorf("%w (ip link shows the interfaces of this namespace)", unix.ENODEV)
 	}
 	if err != nil {
 		return err

@@ -78,8 +78,8 @@ func (i *instance) sweep(ref string, dry bool) (found []string, err error) {
 		return nil, err
 	}
 	defer h.Close()
-	links, err := h.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	links, err := allLinks(h)
+	if err != nil {
 		return nil, err
 	}
 	for _, l := range links {
@@ -110,6 +110,17 @@ func (i *instance) sweep(ref string, dry bool) (found []string, err error) {
 		}
 	}
 	return found, nil
+}
+
+// allLinks lists the links of a namespace. While links come and go the kernel's list may lack others, too.
+func allLinks(h *netlink.Handle) (links []netlink.Link, err error) {
+	const tries = 100
+	for range tries {
+		if links, err = h.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return links, err
 }
 
 func removeUnless(dry bool, remove func() error) error {

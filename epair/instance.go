@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/internal/caps"
 )
 
 // Everything we create is tagged, in its ifalias: a namespace's lo with
@@ -43,13 +45,13 @@ const tagPrefix = "epair:"
 
 func newInstance(dir string) (*instance, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create run directory: %w", err)
+		return nil, fmt.Errorf("create run directory: %w", caps.Explain(err, caps.DACOverride))
 	}
 	for {
 		i := &instance{id: uuid.NewString(), dir: dir}
 		ok, err := i.lock()
 		if err != nil {
-			return nil, fmt.Errorf("create instance lock: %w", err)
+			return nil, fmt.Errorf("create instance lock: %w", caps.Explain(err, caps.DACOverride))
 		}
 		if ok {
 			return i, nil
@@ -70,7 +72,7 @@ func (i *instance) lock() (ok bool, err error) {
 	}
 	locked, err := f.Stat()
 	if err != nil {
-		return false, errors.Join(err, f.Close())
+		return false, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
 	there, err := os.Stat(f.Name())
 	if err != nil || !os.SameFile(locked, there) {
@@ -125,7 +127,7 @@ func (i *instance) owner(alias string) (owner, error) {
 		return unproven, nil
 	}
 	if err != nil {
-		return foreign, fmt.Errorf("read instance lock: %w", err)
+		return foreign, fmt.Errorf("read instance lock: %w", caps.Explain(err, caps.DACOverride))
 	}
 	defer f.Close()
 	// Shared, so that two who look don't take each other for the instance.

@@ -132,13 +132,14 @@ func (p *Pair) mtu() int {
 	return cmp.Or(mtu, DefaultMTU)
 }
 
-// enter opens or makes the end's namespace.
+// enter opens the end's namespace, or makes it.
 func (e *End) enter() error {
 	if err := e.env.step("enter namespace"); err != nil {
 		return err
 	}
 	var err error
-	e.ns, e.owned, err = e.env.enterSpace(e.cfg.netns())
+	// What exists already exists in a namespace that does.
+	e.ns, e.owned, err = e.env.enterSpace(e.cfg.netns(), e.cfg.Kind != Dev)
 	return err
 }
 

@@ -11,10 +11,10 @@ import (
 	"github.com/epair-net/epair/internal/netns"
 )
 
-// enterSpace opens the namespace of an end. A name that doesn't exist is created;
+// enterSpace opens the namespace of an end. A name that doesn't exist is created, if create says so;
 // one that a crashed instance left is adopted. owned says that it's ours: leaveSpace must
 // then be called when the end is gone, also if enterSpace failed later in Create.
-func (e *Env) enterSpace(ref string) (ns *netns.NS, owned bool, err error) {
+func (e *Env) enterSpace(ref string, create bool) (ns *netns.NS, owned bool, err error) {
 	e.spaceMu.Lock()
 	defer e.spaceMu.Unlock()
 	for range 8 { // others create and delete names too
@@ -23,7 +23,7 @@ func (e *Env) enterSpace(ref string) (ns *netns.NS, owned bool, err error) {
 			owned, err = e.own(ns, ref)
 			break
 		}
-		if !errors.Is(err, netns.ErrNotExist) || !netns.IsName(ref) {
+		if !create || !errors.Is(err, netns.ErrNotExist) || !netns.IsName(ref) {
 			break
 		}
 		ns, err = e.createSpace(ref)

@@ -116,10 +116,10 @@ func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
 			l.rx, err = l.from.OpenRx(port.Worker{ID: r.portID, Arena: l.arena})
 			return err
 		})
-		if err == nil {
-			err = l.openTxs(pl.senders)
-		}
 		if err != nil {
+			return fmt.Errorf("end %s: %w", endName(!l.back), err)
+		}
+		if err = l.openTxs(pl.senders); err != nil {
 			return err
 		}
 	}
@@ -153,10 +153,18 @@ func (l *Lane) openTxs(senders []*worker) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("end %s: %w", endName(l.back), err)
 		}
 	}
 	return nil
+}
+
+// endName is what users call the end: the port's own errors name an interface by its number.
+func endName(a bool) string {
+	if a {
+		return "a"
+	}
+	return "b"
 }
 
 // closeTxs closes the transmitting halves of workers that are not among senders.

@@ -37,7 +37,7 @@ func parseKey(s string) ([]byte, error) {
 	}
 	key, err := hex.DecodeString(digits)
 	if err != nil {
-		return nil, fmt.Errorf("key: %w (use default, symmetric or %d to %d bytes in hexadecimal)", err, minRSSKey, maxRSSKey)
+		return nil, fmt.Errorf("key: %q isn't a key (use default, symmetric or %d to %d bytes in hexadecimal)", s, minRSSKey, maxRSSKey)
 	}
 	if len(key) < minRSSKey || len(key) > maxRSSKey {
 		return nil, fmt.Errorf("key: has %d bytes (needs %d to %d)", len(key), minRSSKey, maxRSSKey)

@@ -40,7 +40,7 @@ func ParseTuple(s string) (Tuple, error) {
 
 func parseTuple(words []string) (t Tuple, err error) {
 	if len(words) != 3 {
-		return t, fmt.Errorf("%d words (write PROTO SRC[:PORT] DST[:PORT])", len(words))
+		return t, fmt.Errorf("it has %d words, not 3 (write PROTO SRC[:PORT] DST[:PORT])", len(words))
 	}
 	var ok bool
 	if t.Proto, ok = parseProto(words[0]); ok {

@@ -71,13 +71,13 @@ func TestBaselinesFollowTheCells(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	ok := Config{Subjects: baseline.All(), Setup: "a", Rounds: 1, Time: time.Second, Size: 64, Measure: Rates(0)}
+	ok := Config{Subjects: baseline.All(), Setup: "a", Rounds: 1, Time: time.Second, Size: 64, Flows: 1, Measure: Rates(0)}
 	if err := ok.Check(); err != nil {
 		t.Error(err)
 	}
 	for _, change := range []func(*Config){
 		func(c *Config) { c.Subjects = nil }, func(c *Config) { c.Rounds = 0 }, func(c *Config) { c.Time = 0 },
-		func(c *Config) { c.Size = 20 }, func(c *Config) { c.Size = 9019 }, func(c *Config) { c.Size, c.Modes = 5000, []load.Mode{load.Frame} }, func(c *Config) { c.Measure = Rates() },
+		func(c *Config) { c.Flows = 0 }, func(c *Config) { c.Rounds = 1 << 40 }, func(c *Config) { c.Size = 20 }, func(c *Config) { c.Size = 9019 }, func(c *Config) { c.Size, c.Modes = 5000, []load.Mode{load.Frame} }, func(c *Config) { c.Measure = Rates() },
 	} {
 		c := ok
 		change(&c)

@@ -121,6 +121,9 @@ func (c *Config) modes(s *subject.Subject) (list []load.Mode) {
 	return list
 }
 
+// maxRounds is a day of the shortest trials.
+const maxRounds = 10000
+
 // Check says what is wrong with c.
 func (c *Config) Check() error {
 	var errs []error
@@ -130,8 +133,11 @@ func (c *Config) Check() error {
 	if c.Setup != "a" && c.Setup != "b" {
 		errs = append(errs, fmt.Errorf("set-up %q: unknown (use a or b)", c.Setup))
 	}
-	if c.Rounds < 1 {
-		errs = append(errs, fmt.Errorf("%d rounds: at least one", c.Rounds))
+	if c.Rounds < 1 || c.Rounds > maxRounds {
+		errs = append(errs, fmt.Errorf("%d rounds: outside 1 to %d", c.Rounds, maxRounds))
+	}
+	if !c.Measure.Sockets && (c.Flows < 1 || c.Flows > wire.MaxFlow) {
+		errs = append(errs, fmt.Errorf("%d flows: outside 1 to %d", c.Flows, wire.MaxFlow))
 	}
 	if c.Time < 10*time.Millisecond {
 		errs = append(errs, fmt.Errorf("trials of %s: at least 10ms", c.Time))

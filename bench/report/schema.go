@@ -4,11 +4,9 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/epair-net/epair/bench/machine"
@@ -156,27 +154,10 @@ func Read(path string) (*File, error) {
 	}
 	f := &File{}
 	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("read report %s: %w", path, err)
+		return nil, fmt.Errorf("read report %s: it isn't whole, or no report (write one with 'epair bench … --json FILE')", path)
 	}
 	if f.Schema != Schema {
 		return nil, fmt.Errorf("read report %s: schema %q (this version reads %s)", path, f.Schema, Schema)
 	}
 	return f, nil
-}
-
-// WriteFile writes a file whole or not at all.
-func WriteFile(path string, write func(io.Writer) error) (err error) {
-	t, err := os.CreateTemp(filepath.Dir(path), ".epair-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(t.Name()))
-		}
-	}()
-	if err = errors.Join(write(t), t.Chmod(0o644), t.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return os.Rename(t.Name(), path)
 }

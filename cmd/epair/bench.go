@@ -190,8 +190,8 @@ func (e *env) benchProgress(p compare.Progress) {
 		left = ", " + p.Left.Round(time.Second).String() + " left"
 	}
 	line := fmt.Sprintf("%d of %d%s: %s", p.Done, p.Total, left, p.What)
-	switch f, ok := e.err.(*os.File); {
-	case ok && isTerminal(f):
+	switch {
+	case isTerminal(e.err):
 		e.progress("%s", line)
 	case e.json:
 	case time.Since(e.told) >= logEvery: // at once, at first
@@ -203,16 +203,16 @@ func (e *env) benchProgress(p compare.Progress) {
 // logEvery is how often a log that is no terminal hears of the progress.
 const logEvery = 10 * time.Second
 
-func isTerminal(f *os.File) bool {
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && hasTermios(int(f.Fd()))
 }
 
-// positive refuses counts of nothing.
-func positive(list []int) error {
+// within refuses counts of nothing, and such as no machine has.
+func within(flag string, most int, list []int) error {
 	for _, n := range list {
-		if n < 1 {
-			return usageError{fmt.Errorf("bench: %d: at least 1", n)}
+		if n < 1 || n > most {
+			return usageError{fmt.Errorf("bench: --%s: %d is outside 1 to %d", flag, n, most)}
 		}
 	}
 	return nil
@@ -230,10 +230,16 @@ func (e *env) bench(ctx context.Context, b *benchFlags, scenario string, m compa
 // runBench measures, and prints and writes what was finished, also when interrupted.
 func (e *env) runBench(ctx context.Context, c compare.Config, b *benchFlags) error {
 	e.json = b.json == "-"
-	f, err := compare.Run(ctx, c)
-	if f, ok := e.err.(*os.File); ok && isTerminal(f) {
-		e.progress("")
+	for _, path := range []string{b.json, b.html} {
+		if path == "" || path == "-" {
+			continue
+		}
+		if err := report.Writable(path); err != nil {
+			return usageError{fmt.Errorf("bench: %w", err)}
+		}
 	}
+	f, err := compare.Run(ctx, c)
+	e.progress("")
 	if f == nil {
 		return err
 	}

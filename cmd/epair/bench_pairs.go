@@ -13,7 +13,7 @@ func newBenchPairs(e *env) *cobra.Command {
 		Use: "pairs", Short: "Measure what many pairs cost: time to make and remove, memory, threads",
 		Long: "While all pairs are there, one is loaded: its rate says what the others, which are idle, cost it.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := positive(n); err != nil {
+			if err := within("n", 10000, n); err != nil {
 				return err
 			}
 			return e.bench(cmd.Context(), &b, "pairs", compare.Pairs(n...))

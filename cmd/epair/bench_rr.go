@@ -1,7 +1,7 @@
 package main
 
 import (
-	"slices"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +16,7 @@ func newBenchRR(e *env) *cobra.Command {
 		Long: `Each session asks, waits for the answer of the same size, and asks again. Latency is that of an exchange. Those who
 ask run on the load's CPUs, those who answer on the others.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := positive(slices.Concat(sessions, sizes)); err != nil {
+			if err := errors.Join(within("sessions", 10000, sessions), within("sizes", 1<<30, sizes)); err != nil {
 				return err
 			}
 			return e.bench(cmd.Context(), &b, "rr", compare.RR(sessions, sizes))

@@ -13,7 +13,7 @@ func newBenchTCP(e *env) *cobra.Command {
 		Use: "tcp", Short: "Measure bulk TCP streams",
 		Long: "Streams send as fast as TCP lets them; what the receiver read counts. Senders run on the load's CPUs, receivers on the others.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := positive(streams); err != nil {
+			if err := within("streams", 10000, streams); err != nil {
 				return err
 			}
 			return e.bench(cmd.Context(), &b, "tcp", compare.TCP(streams...))

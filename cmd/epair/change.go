@@ -99,7 +99,7 @@ func countSet(cmd *cobra.Command, names ...string) (n int) {
 func pairsOf(file string) ([]epair.PairConfig, error) {
 	cfg, err := control.Load(file)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	if cfg.Pool != (epair.PoolConfig{}) || !reflect.DeepEqual(cfg.RSS, epair.RSSConfig{}) || cfg.Poller != (epair.PollerConfig{}) {
 		return nil, usageError{fmt.Errorf("add -f %s: it also sets pool, rss or poller, which are the running daemon's (use a file with pairs only)", file)}

@@ -105,9 +105,9 @@ func (e *env) interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// progress shows one changing line on a terminal's standard error, for people only.
+// progress shows one changing line where the standard error is a terminal, for people only.
 func (e *env) progress(format string, args ...any) {
-	if e.json {
+	if e.json || !isTerminal(e.err) {
 		return
 	}
 	fmt.Fprintf(e.err, "\r\x1b[K"+format, args...)

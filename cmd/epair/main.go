@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/epair-net/epair/control"
 )
@@ -32,10 +34,11 @@ func (e usageError) Unwrap() error { return e.error }
 
 // env is what a command sees of the world, so that tests can give it another.
 type env struct {
-	out, err io.Writer
-	socket   string
-	json     bool
-	told     time.Time // when a log last heard of a bench's progress
+	out    *output
+	err    io.Writer
+	socket string
+	json   bool
+	told   time.Time // when a log last heard of a bench's progress
 }
 
 func main() {
@@ -46,10 +49,14 @@ func main() {
 
 // execute runs one command line and returns its exit status.
 func execute(ctx context.Context, args []string, out, errw io.Writer) int {
-	e := &env{out: out, err: errw}
+	written := &output{Writer: out}
+	e := &env{out: written, err: errw}
 	root := newRoot(e)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, errQuiet) {
+		err = cmp.Or(written.err, err)
+	}
 	if err == nil {
 		return exitDone
 	}
@@ -85,7 +92,7 @@ func newRoot(e *env) *cobra.Command {
 	}
 	root.SetOut(e.out)
 	root.SetErr(e.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{explainFlag(err)} })
 	socket := os.Getenv("EPAIR_SOCKET")
 	if socket == "" {
 		socket = control.DefaultSocket
@@ -95,6 +102,35 @@ func newRoot(e *env) *cobra.Command {
 	root.AddCommand(newDemo(e), newRun(e), newAdd(e), newDel(e), newSet(e), newList(e), newShow(e), newStat(e), newTop(e),
 		newAudit(e), newRSS(e), newPool(e), newGC(e), newDoctor(e), newBench(e), newVersion(e))
 	return root
+}
+
+// output remembers the first error of writing: few of those who print look at it, and a command whose answer got
+// lost has failed.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	o.err = cmp.Or(o.err, err)
+	return n, err
+}
+
+// explainFlag says in the user's words what is wrong with the value of a flag.
+func explainFlag(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	want := map[string]string{
+		"bool": "true or false", "duration": "a duration, as 500ms or 1m30s", "int": "a whole number", "uint64": "a whole number from 0 up",
+		"intSlice": "whole numbers with commas between",
+	}[bad.GetFlag().Value.Type()]
+	if want == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: want %s, not %q", bad.GetFlag().Name, want, bad.GetValue())
 }
 
 // noArgs and exactly are cobra's checks with our exit status.

@@ -346,7 +346,9 @@ func TestRSSVerbs(t *testing.T) {
 	if len(found) != 3 {
 		t.Errorf("%+v", found)
 	}
-	w.fails(1, "0 of 1", "rss", "craft", "--worker", "1", "--workers", "2", "--table", "equal 1")
+	w.must([]string{"icmp 10.0.0"}, "rss", "craft", "--worker", "1", "--workers", "2", "icmp", "10.0.0.1", "10.0.0.2")
+	w.fails(2, "--count", "rss", "craft", "--worker", "0", "--workers", "2", "--count", "100000000")
+	w.fails(1, "owns no bucket", "rss", "craft", "--worker", "1", "--workers", "2", "--table", "equal 1")
 	w.fails(2, "--worker", "rss", "craft", "--worker", "9", "--workers", "2")
 	w.must([]string{"too few"}, "rss", "rebalance", "--dry-run")
 	w.must(nil, "set", "web", "mode=inline") // in mode pool, the neighbours' discovery is measured

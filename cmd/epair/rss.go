@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -198,7 +199,7 @@ func (f *rssFlags) explain(cmd *cobra.Command, tuple, frame string) (explained, 
 	case frame != "":
 		b, err := hex.DecodeString(strings.NewReplacer(":", "", " ", "").Replace(frame))
 		if err != nil {
-			return explained{}, fmt.Errorf("--frame: %w", err)
+			return explained{}, errors.New("--frame: not whole bytes in hexadecimal, as 02:00:00:00:00:01 …")
 		}
 		x = h.Explain(b)
 	default:

@@ -22,26 +22,35 @@ type crafted struct {
 func newRSSCraft(e *env) *cobra.Command {
 	var f rssFlags
 	var worker, count int
+	const mostFlows = 1 << 16 // a list that long is still made in a second
 	cmd := &cobra.Command{
 		Use: "craft --worker K [PROTO SRC[:PORT] DST:PORT]", Short: "Find flows that land on a worker",
-		Long: `Find flows that land on a worker, by trying source ports from that of the flow given, or from 1024, up. Without a
-flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
+		Long: `Find flows that land on a worker. They are like the flow given but for the source port, which counts up from that
+given, or from 1024; where it isn't hashed, the source address does. Without a flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
 		Example: "  epair rss craft --worker 1 --count 4 --live tcp 10.0.0.1 10.0.0.2:5201",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, t, err := f.resolve(cmd)
 			if err != nil {
 				return rssUsage(err)
 			}
-			if !cmd.Flags().Changed("worker") || worker < 0 || worker >= t.Workers() || count < 1 {
-				return usageError{fmt.Errorf("rss craft: name --worker, from 0 to %d, and --count, from 1", t.Workers()-1)}
+			if !cmd.Flags().Changed("worker") || worker < 0 || worker >= t.Workers() || count < 1 || count > mostFlows {
+				return usageError{fmt.Errorf("rss craft: name --worker, from 0 to %d, and --count, from 1 to %d", t.Workers()-1, mostFlows)}
 			}
 			tuple, err := parseCraft(args)
 			if err != nil {
 				return usageError{err}
 			}
-			found, err := craft(h, t, tuple, worker, count)
+			flows, err := rss.Craft(h, t, tuple, worker, count)
 			if err != nil {
 				return err
+			}
+			found := make([]crafted, len(flows))
+			for i, flow := range flows {
+				hash, err := h.HashTuple(flow)
+				if err != nil {
+					return err
+				}
+				found[i] = crafted{flow.String(), fmt.Sprintf("%08x", hash), t.Bucket(hash), worker}
 			}
 			if e.json {
 				return e.printJSON(found)
@@ -58,33 +67,15 @@ flow, udp 10.0.0.1 10.0.0.2:9 is taken.`,
 	return cmd
 }
 
-// parseCraft reads a tuple whose source may have no port.
+// parseCraft reads a tuple whose source may have no port where the destination has one.
 func parseCraft(words []string) (rss.Tuple, error) {
+	const firstPort = 1024 // behind those of services
 	words = strings.Fields(cmp.Or(strings.Join(words, " "), "udp 10.0.0.1 10.0.0.2:9"))
-	if len(words) == 3 {
-		if a, err := netip.ParseAddr(words[1]); err == nil {
-			words[1] = netip.AddrPortFrom(a, 0).String()
+	for i := range len(words) - 1 {
+		src, errSrc := netip.ParseAddr(words[i])
+		if _, errDst := netip.ParseAddrPort(words[i+1]); errSrc == nil && errDst == nil {
+			words[i] = netip.AddrPortFrom(src, firstPort).String()
 		}
 	}
 	return rss.ParseTuple(strings.Join(words, " "))
-}
-
-// craft tries source ports.
-func craft(h *rss.Hasher, t *rss.Table, tuple rss.Tuple, worker, count int) (found []crafted, err error) {
-	const firstPort, lastPort = 1024, 65535 // behind those of services
-	for port := cmp.Or(int(tuple.Src.Port()), firstPort); port <= lastPort && len(found) < count; port++ {
-		tuple.Src = netip.AddrPortFrom(tuple.Src.Addr(), uint16(port))
-		hash, err := h.HashTuple(tuple)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if b := t.Bucket(hash); t.Worker(b) == worker {
-			found = append(found, crafted{tuple.String(), fmt.Sprintf("%08x", hash), b, worker})
-		}
-	}
-	if len(found) < count {
-		return nil, fmt.Errorf("rss craft: %d of %d flows found for worker %d (choose another flow: is its source port hashed, has the worker buckets?)",
-			len(found), count, worker)
-	}
-	return found, nil
 }

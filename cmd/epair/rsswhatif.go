@@ -84,7 +84,7 @@ func (f *rssFlags) whatIf(cmd *cobra.Command, measured bool, args []string) (p p
 	if len(args) == 1 {
 		file, err := os.Open(args[0])
 		if err != nil {
-			return p, asUsage(err)
+			return p, usageError{err}
 		}
 		defer file.Close()
 		in = file

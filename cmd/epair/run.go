@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func (e *env) run(ctx context.Context, file, metrics string, expedite bool) erro
 	if file != "" {
 		var err error
 		if cfg, err = control.Load(file); err != nil {
-			return asUsage(err)
+			return usageError{err}
 		}
 	}
 	for _, w := range cfg.Warnings() {
@@ -50,7 +49,7 @@ func (e *env) run(ctx context.Context, file, metrics string, expedite bool) erro
 	var tcp net.Listener
 	if metrics != "" {
 		if tcp, err = net.Listen("tcp", metrics); err != nil {
-			return fmt.Errorf("serve metrics on %s: %w", metrics, err)
+			return fmt.Errorf("serve metrics on %s: %w", metrics, withoutAddress(err))
 		}
 		defer tcp.Close()
 	}
@@ -68,7 +67,7 @@ func (e *env) run(ctx context.Context, file, metrics string, expedite bool) erro
 	for _, p := range d.Pairs() {
 		printAdded(e.out, p)
 	}
-	fmt.Fprintf(e.out, "%d pairs forwarding, answering on %s\n", len(cfg.Pairs), e.socket)
+	fmt.Fprintf(e.out, "%s forwarding, answering on %s\n", count(len(cfg.Pairs), "pair"), e.socket)
 	if tcp != nil {
 		fmt.Fprintf(e.out, "metrics on http://%s/metrics\n", tcp.Addr())
 	}
@@ -92,9 +91,30 @@ func serve(ctx context.Context, d *control.Daemon, ln, tcp net.Listener) error {
 	return errors.Join(err, <-failed)
 }
 
+// withoutAddress is an error of net without the address, which the caller names.
+func withoutAddress(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	var a *net.AddrError
+	if errors.As(err, &a) {
+		return errors.New(a.Err)
+	}
+	return err
+}
+
+// count is "1 pair", "2 pairs".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
 // asUsage marks mistakes in a file or request as such.
 func asUsage(err error) error {
-	if errors.Is(err, epair.ErrConfig) || errors.Is(err, control.ErrRequest) || errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, epair.ErrConfig) || errors.Is(err, control.ErrRequest) {
 		return usageError{err}
 	}
 	return err

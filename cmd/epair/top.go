@@ -42,7 +42,7 @@ With --once, or --json, rates over one interval are printed, for scripts.`,
 }
 
 func (e *env) top(ctx context.Context, interval time.Duration) (err error) {
-	f, ok := e.out.(interface{ Fd() uintptr })
+	f, ok := e.out.Writer.(interface{ Fd() uintptr })
 	if !ok || !hasTermios(int(f.Fd())) {
 		return usageError{errors.New("top: the output isn't a terminal (use --once, or 'epair stat --watch')")}
 	}

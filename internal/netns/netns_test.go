@@ -268,6 +268,10 @@ func TestOpenRefuses(t *testing.T) {
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		ref  string
 		is   error
@@ -275,6 +279,9 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"", ErrInvalid, "empty"},
 		{"..", ErrInvalid, `".."`},
+		{"a\nb", ErrInvalid, `"a\nb"`},
+		{"a\x1b[31m", ErrInvalid, "can't be a name"},
+		{fifo, ErrNotNetns, "not a network namespace"},
 		{"pid:", ErrInvalid, "pid:N"},
 		{"pid:0", ErrInvalid, "pid:N"},
 		{"pid:x", ErrInvalid, "pid:N"},

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -78,13 +79,16 @@ func CheckName(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("namespace: %w (its name is empty)", ErrInvalid)
-	case name == "." || name == "..", !IsName(name), strings.ContainsRune(name, 0):
+	case name == "." || name == "..", !IsName(name), strings.ContainsFunc(name, unprintable):
 		return fmt.Errorf("namespace %q: %w (can't be a name)", name, ErrInvalid)
 	case len(name) > unix.NAME_MAX:
 		return fmt.Errorf("namespace %.20q…: %w (longer than %d bytes)", name, ErrInvalid, unix.NAME_MAX)
 	}
 	return nil
 }
+
+// unprintable says whether a rune would break the one line in which a name is shown.
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // Open opens the namespace that a reference means.
 func Open(ref string) (*NS, error) {
@@ -102,7 +106,8 @@ func Open(ref string) (*NS, error) {
 }
 
 func openPath(path string) (*NS, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	// Something else than a namespace, as a FIFO, may be there: it doesn't make us wait.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
