@@ -30,7 +30,7 @@ func TestNewErrors(t *testing.T) {
 		{Config{Key: "6d5a"}, "key: has 2 bytes (needs 40 to 52)"},
 		{Config{Key: strings.Repeat("6d", 53)}, "key: has 53 bytes"},
 		{Config{Key: "symetric"}, "use default, symmetric or 40 to 52 bytes in hexadecimal"},
-		{Config{Key: microsoftKey[1:]}, "odd length"},
+		{Config{Key: microsoftKey[1:]}, "odd number"},
 		{Config{Key: "6d5a:56da"}, `"6d5a" between colons isn't a byte`},
 		{Config{Key: strings.Repeat("6d:", 40)}, `"" between colons isn't a byte`},
 		{Config{Func: "xxhash", Key: "symmetric"}, "xxhash has no key"},

@@ -2,6 +2,7 @@ package rss
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -36,6 +37,9 @@ func parseKey(s string) ([]byte, error) {
 		digits = strings.ReplaceAll(s, ":", "")
 	}
 	key, err := hex.DecodeString(digits)
+	if errors.Is(err, hex.ErrLength) {
+		return nil, fmt.Errorf("key: has an odd number of digits, %d (needs two for each of %d to %d bytes)", len(digits), minRSSKey, maxRSSKey)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("key: %q isn't a key (use default, symmetric or %d to %d bytes in hexadecimal)", s, minRSSKey, maxRSSKey)
 	}
