@@ -25,7 +25,7 @@ func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
 	var why []string
 	for _, c := range choices(&cfg) {
 		cfg.Datapath = c.datapath
-		if err := refuse(&cfg); err != nil {
+		if err := errors.Join(refuse(&cfg), refusePersist(&cfg)); err != nil {
 			return nil, err
 		}
 		p := &pair{cfg: cfg, why: append(slices.Clone(why), "datapath "+c.datapath+": "+c.why, "mode "+cfg.Mode+": "+modeMeans(&cfg))}
@@ -50,6 +50,9 @@ func (e *notCarried) Unwrap() error { return e.error }
 
 // discard removes what build made of p.
 func (d *Daemon) discard(p *pair) error {
+	if p.adopted() {
+		return p.leave()
+	}
 	err := d.detach(p)
 	if p.ends != nil {
 		err = errors.Join(err, p.ends.Delete())
@@ -58,14 +61,27 @@ func (d *Daemon) discard(p *pair) error {
 }
 
 // build makes what p is; what there is of it after an error is the caller's to undo.
-//
-// The carrier comes before the inner ends go up, so that no frame passes uncounted. An interface
-// that is down has no NAPI, though, so threads for those of a direct pair come after.
 func (d *Daemon) build(p *pair) (err error) {
 	if p.ends, err = epair.Create(p.cfg, d.env); err != nil {
 		return err
 	}
 	p.why = append(p.why, p.ends.Warnings()...)
+	if p.adopted() {
+		err = d.buildAdopted(p)
+	} else {
+		err = d.buildNew(p)
+	}
+	if err != nil {
+		return err
+	}
+	return p.keepOn()
+}
+
+// buildNew is build for ends that are new, and down.
+//
+// The carrier comes before the inner ends go up, so that no frame passes uncounted. An interface
+// that is down has no NAPI, though, so threads for those of a direct pair come after.
+func (d *Daemon) buildNew(p *pair) (err error) {
 	mode := p.cfg.Mode
 	late := p.cfg.Datapath == "direct" && mode == "poller"
 	if late {

@@ -115,7 +115,7 @@ func (d *Daemon) Audit() Audit {
 
 func (p *pair) answer() Pair {
 	a := Pair{
-		Name: p.cfg.Name, State: p.ends.State().String(), Datapath: p.cfg.Datapath, Mode: p.cfg.Mode,
+		Name: p.cfg.Name, State: p.ends.State().String(), Datapath: p.cfg.Datapath, Mode: p.cfg.Mode, Persist: p.persistent(),
 		Why: p.why, A: answerEnd(p.ends.A), B: answerEnd(p.ends.B),
 	}
 	p.carrier.answer(&a)

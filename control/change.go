@@ -109,7 +109,7 @@ func (d *Daemon) drop(slots []*slot, made []*pair) error {
 	for i, p := range made {
 		slots[i].put(p)
 	}
-	return d.remove(slots)
+	return d.remove(slots, (*pair).adopted)
 }
 
 // Remove removes pairs, all that were created for them, and what an earlier call couldn't remove. If a
@@ -124,11 +124,12 @@ func (d *Daemon) Remove(names []string) error {
 	if err != nil {
 		return fmt.Errorf("delete %w", err)
 	}
-	return d.remove(slots)
+	return d.remove(slots, func(*pair) bool { return false })
 }
 
-// remove empties slots, which are the caller's, and frees those whose pair is gone.
-func (d *Daemon) remove(slots []*slot) (err error) {
+// remove empties slots, which are the caller's, and frees those whose pair is gone. Pairs of which stays says so go on
+// without the daemon.
+func (d *Daemon) remove(slots []*slot, stays func(*pair) bool) (err error) {
 	end, slow := d.hurry.begin(len(slots)) // without it all is removed too
 	defer func() { err = errors.Join(err, slow, end()) }()
 	gone := make([]*pair, len(slots))
@@ -137,10 +138,15 @@ func (d *Daemon) remove(slots []*slot) (err error) {
 	}
 	var ends []*epair.Pair
 	err = errors.Join(each(len(slots), func() bool { return false }, func(i int) error {
-		if gone[i] == nil {
+		switch p := gone[i]; {
+		case p == nil:
 			return nil
+		case stays(p):
+			gone[i] = nil
+			return p.leave()
+		default:
+			return d.detach(p)
 		}
-		return d.detach(gone[i])
 	})...)
 	if d.ports != nil {
 		err = errors.Join(err, d.ports.reaper.wait())

@@ -25,6 +25,10 @@ func choices(cfg *epair.PairConfig) []choice {
 		return []choice{user("as only a process can take the frames of a tap")}
 	case cfg.Port == "xdp":
 		return []choice{user("as port xdp is one of its ports")}
+	case cfg.Persist && (a == epair.Dev || b == epair.Dev):
+		return []choice{{"tc", auto + "as an end exists already", false}}
+	case cfg.Persist:
+		return []choice{{"direct", auto + "as both ends are new veths", false}}
 	case a == epair.Dev || b == epair.Dev:
 		return []choice{{"tc", auto + "as an end exists already", true}, user("for want of tc")}
 	}

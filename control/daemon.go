@@ -144,7 +144,7 @@ func SteeringOf(path string) (*rss.Hasher, *rss.Table, error) {
 	return steeringOf(cfg, len(set))
 }
 
-// Close undoes everything: forwarding stops, ports close, what was created goes.
+// Close undoes everything: forwarding stops, ports close, what was created goes, but for persistent pairs.
 // It waits for changes that are under way, and is idempotent.
 func (d *Daemon) Close() error {
 	d.closing.Store(true) // pairs with Add
@@ -157,7 +157,7 @@ func (d *Daemon) Close() error {
 	d.closed = true
 	var errs []error
 	if d.env != nil {
-		errs = append(errs, d.remove(d.pairs.all()))
+		errs = append(errs, d.remove(d.pairs.all(), (*pair).persistent))
 	}
 	if d.pool != nil {
 		errs = append(errs, d.pool.Close())

@@ -44,6 +44,9 @@ type exchange struct {
 func refuseExchange(p *pair, to string) error {
 	from := p.cfg.Datapath
 	const cure = "(delete the pair and add it anew)"
+	if p.persistent() {
+		return fmt.Errorf("%w: datapath %s can't become %s: the pair is persistent, and a killed daemon would leave half of each %s", ErrConflict, from, to, cure)
+	}
 	if from == "direct" || to == "direct" {
 		return fmt.Errorf("%w: datapath %s can't become %s while the pair exists: direct is one veth, the others stitch two %s", ErrConflict, from, to, cure)
 	}

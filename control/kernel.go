@@ -70,7 +70,7 @@ func (d *Daemon) carryKernel(p *pair, mode string) (_ carrier, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("add pair %s: %w", p.cfg.Name, err)
 	}
-	c := kern.Config{Name: p.cfg.Name, Mode: kern.Mode(mode), Policy: policy}
+	c := kern.Config{Name: p.cfg.Name, Mode: kern.Mode(mode), Policy: policy, Keep: p.keep()}
 	for _, x := range []struct {
 		*epair.End
 		to *kern.End

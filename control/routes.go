@@ -163,20 +163,23 @@ func (d *Daemon) deletePair(r *http.Request) (any, int, error) {
 }
 
 // getGarbage lists what a crash left.
-func getGarbage(*http.Request) (any, int, error) { return garbage(epair.Garbage) }
+func getGarbage(*http.Request) (any, int, error) { return garbage(true) }
 
 // collectGarbage removes it.
 func collectGarbage(*http.Request) (any, int, error) {
-	g, status, err := garbage(epair.GC)
+	g, status, err := garbage(false)
 	g.Removed = err == nil
 	return g, status, err
 }
 
-func garbage(f func(dir string) ([]string, error)) (g Garbage, status int, err error) {
-	if g.Found, err = f(""); g.Found == nil {
-		g.Found = []string{}
-	}
-	return g, http.StatusOK, err
+func garbage(dry bool) (Garbage, int, error) {
+	l, err := epair.Sweep("", dry, false)
+	return AnswerLitter(l), http.StatusOK, err
+}
+
+// AnswerLitter puts what processes have left into words.
+func AnswerLitter(l epair.Litter) Garbage {
+	return Garbage{Found: append([]string{}, l.Garbage...), Kept: append([]string{}, l.Kept...)}
 }
 
 func runningVersion() Version {

@@ -56,8 +56,9 @@ type Pair struct {
 	Datapath string   `json:"datapath"`
 	Mode     string   `json:"mode"`
 	Why      []string `json:"why"`
-	Steer    string   `json:"steer,omitempty"` // mode pool: kernel (frames come to their worker) or user (workers hand over)
-	Workers  []int    `json:"served_by"`       // who receives a→b and b→a
+	Steer    string   `json:"steer,omitempty"`   // mode pool: kernel (frames come to their worker) or user (workers hand over)
+	Workers  []int    `json:"served_by"`         // who receives a→b and b→a
+	Persist  bool     `json:"persist,omitempty"` // it goes on without the daemon
 	A        End      `json:"a"`
 	B        End      `json:"b"`
 	// Of a kernel datapath.
@@ -277,6 +278,7 @@ type PoolChanged struct {
 // Garbage is what crashed instances have left.
 type Garbage struct {
 	Found   []string `json:"found"`
+	Kept    []string `json:"kept"`    // persistent pairs, which go on without a daemon
 	Removed bool     `json:"removed"` // all of it, just now
 }
 

@@ -133,6 +133,12 @@ func (c *PairConfig) checkKinds(path string) error {
 	switch {
 	case c.Datapath == "direct" && (c.A.Kind != Veth || c.B.Kind != Veth):
 		return wrong(key, "direct joins two veth ends, not %s and %s (use auto)", c.A.Kind, c.B.Kind)
+	case c.Persist && c.Datapath == "user":
+		return wrong(join(path, "persist"), "frames of datapath user pass through the process, and end with it (use direct or tc, or leave persist out)")
+	case c.Persist && slices.Contains(kinds, TAP):
+		return wrong(join(path, "persist"), "a tap ends with the process that has its queues (leave persist out)")
+	case c.Persist && c.Port == "xdp":
+		return wrong(join(path, "persist"), "port xdp is of datapath user, whose frames pass through the process (leave one of them out)")
 	case (c.Datapath == "tc" || c.Datapath == "xdp") && slices.Contains(kinds, TAP):
 		return wrong(key, "%s can't carry a tap end (use user)", c.Datapath)
 	}

@@ -64,6 +64,7 @@ type PairConfig struct {
 	MTU      int           `yaml:"mtu" json:"mtu,omitempty"`           // 0: that of a dev end, else 1500
 	Ring     int           `yaml:"ring" json:"ring,omitempty"`         // slots of a packet port's receive ring; 0: the port's default
 	Poller   *PollerConfig `yaml:"poller" json:"poller,omitempty"`     // instead of the file's
+	Persist  bool          `yaml:"persist" json:"persist,omitempty"`   // a kernel datapath goes on without the process
 }
 
 // Kinds of ends.

@@ -32,7 +32,7 @@ func (e *Env) deleteAll(pairs []*Pair) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	errs := []error{e.deleteVeths(todo), e.deleteDirect(todo), e.deleteTAPs(todo)}
+	errs := []error{condemn(todo), e.deleteVeths(todo), e.deleteDirect(todo), e.deleteTAPs(todo)}
 	for _, p := range todo {
 		e.mon.remove(p.B)
 		e.mon.remove(p.A)

@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/epair-net/epair/internal/netns"
 )
 
 // A direct pair is one veth whose sides are the ends: nobody is in the middle.
@@ -39,16 +41,12 @@ func (p *Pair) createDirect() error {
 		defer h.Close()
 		hs[i] = h
 	}
-	if err := p.addDirect(hs); err != nil {
-		return err
+	add := p.addDirect
+	if p.kept != nil {
+		add = p.moveDirect
 	}
-	if err := p.env.step("tag veth"); err != nil {
+	if err := add(hs); err != nil {
 		return err
-	}
-	for i, e := range p.ends() {
-		if err := hs[i].LinkSetAlias(at(e.innerIndex), e.tag()); err != nil {
-			return fmt.Errorf("tag it: %w", err)
-		}
 	}
 	for i, e := range p.ends() {
 		if err := e.takeName(hs[i]); err != nil {
@@ -58,23 +56,9 @@ func (p *Pair) createDirect() error {
 	return nil
 }
 
-// addDirect adds the veth. One side has a big index, as outer sides have.
+// addDirect adds the veth where its sides belong, and tags it.
 func (p *Pair) addDirect(hs [2]*netlink.Handle) error {
-	if err := p.env.step("add veth"); err != nil {
-		return err
-	}
-	v := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{
-			Name: p.env.tempName('v'), Index: outerBase + p.env.number(), MTU: p.cfg.MTU, HardwareAddr: p.A.mac,
-			TxQLen: -1, NumTxQueues: 1, NumRxQueues: 1,
-		},
-		PeerName: p.env.tempName('w'), PeerHardwareAddr: p.B.mac, PeerMTU: uint32(p.cfg.MTU), PeerNamespace: netlink.NsFd(p.B.ns.FD()),
-		PeerTxQLen: -1, PeerNumTxQueues: 1, PeerNumRxQueues: 1,
-	}
-	err := hs[0].LinkAdd(v)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
-	}
+	v, err := p.newDirect(hs[0], p.B.ns)
 	if err != nil {
 		return err
 	}
@@ -84,6 +68,71 @@ func (p *Pair) addDirect(hs [2]*netlink.Handle) error {
 		return fmt.Errorf("look up far side: %w", err)
 	}
 	p.B.innerIndex = peer.Attrs().Index
+	return p.tagDirect(hs, [2]int{p.A.innerIndex, p.B.innerIndex})
+}
+
+// moveDirect adds the veth in the private namespace, tags it, and moves its sides to where they belong: so no moment is left
+// at which a crash leaves one without a tag. It takes longer.
+func (p *Pair) moveDirect(hs [2]*netlink.Handle) (err error) {
+	out := p.env.out
+	v, err := p.newDirect(out, p.env.private)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil && p.A.innerIndex == 0 && p.B.innerIndex == 0 { // both are still here, or gone
+			err = errors.Join(err, delLink(out, v.Index))
+		}
+	}()
+	peer, err := out.LinkByName(v.PeerName)
+	if err != nil {
+		return fmt.Errorf("look up far side: %w", err)
+	}
+	index := [2]int{v.Index, peer.Attrs().Index}
+	if err := p.tagDirect([2]*netlink.Handle{out, out}, index); err != nil {
+		return err
+	}
+	for i, e := range p.ends() {
+		if err := p.env.step("move veth"); err != nil {
+			return err
+		}
+		if err := out.LinkSetNsFd(at(index[i]), e.ns.FD()); err != nil {
+			return fmt.Errorf("move it to its namespace: %w", err)
+		}
+		l, err := hs[i].LinkByName([]string{v.Name, v.PeerName}[i])
+		if err != nil {
+			return fmt.Errorf("look it up in its namespace: %w", err)
+		}
+		e.innerIndex = l.Attrs().Index
+	}
+	return nil
+}
+
+// newDirect adds the veth by h, with its far side in a namespace. One side has a big index, as outer sides have.
+func (p *Pair) newDirect(h *netlink.Handle, far *netns.NS) (*netlink.Veth, error) {
+	if err := p.env.step("add veth"); err != nil {
+		return nil, err
+	}
+	v := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{
+			Name: p.env.tempName('v'), Index: outerBase + p.env.number(), MTU: p.cfg.MTU, HardwareAddr: p.A.mac,
+			TxQLen: -1, NumTxQueues: 1, NumRxQueues: 1,
+		},
+		PeerName: p.env.tempName('w'), PeerHardwareAddr: p.B.mac, PeerMTU: uint32(p.cfg.MTU), PeerNamespace: netlink.NsFd(far.FD()),
+		PeerTxQLen: -1, PeerNumTxQueues: 1, PeerNumRxQueues: 1,
+	}
+	return v, addVeth(h, v)
+}
+
+func (p *Pair) tagDirect(hs [2]*netlink.Handle, index [2]int) error {
+	if err := p.env.step("tag veth"); err != nil {
+		return err
+	}
+	for i, e := range p.ends() {
+		if err := hs[i].LinkSetAlias(at(index[i]), e.tag()); err != nil {
+			return fmt.Errorf("tag it: %w", err)
+		}
+	}
 	return nil
 }
 

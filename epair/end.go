@@ -23,6 +23,7 @@ import (
 //	direct pair  Name, InnerIndex                nothing
 type End struct {
 	env  *Env
+	inst *instance // whose tag it has: the Env's, or the persistent pair's own
 	pair string
 	side byte // 'a' or 'b'
 	cfg  EndConfig
@@ -37,7 +38,7 @@ type End struct {
 	innerIndex int       // of the device in the end's namespace
 	direct     bool      // of a direct pair
 	nsid       int       // direct: the private namespace's id of the end's
-	outerNS    *netns.NS // veth: where its outer side is: the private namespace, or a dev's that tc stitches it with
+	outerNS    *netns.NS // veth: where its outer side is; placeOuter
 	devNS      *netns.NS // dev: its namespace, which stays open until Delete
 	nsPath     string    // dev: where it was opened
 
@@ -53,7 +54,7 @@ type End struct {
 }
 
 func newEnd(env *Env, c *PairConfig, side byte, cfg EndConfig) *End {
-	e := &End{env: env, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, direct: c.Datapath == "direct"}
+	e := &End{env: env, inst: env.inst, pair: c.Name, side: side, cfg: cfg, mtu: c.MTU, tapFD: -1, direct: c.Datapath == "direct"}
 	e.outerNS = env.private
 	e.rings = c.Port == "xdp"
 	e.fanned = c.Mode == "pool" && !e.rings
@@ -123,7 +124,7 @@ func (e *End) portSpace() *netns.NS {
 }
 
 // tag is the ifalias of what we create for the end.
-func (e *End) tag() string { return e.env.inst.linkTag(e.pair, e.side) }
+func (e *End) tag() string { return e.inst.linkTag(e.pair, e.side) }
 
 // label is how errors call the end's interface.
 func (e *End) label() string {

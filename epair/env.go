@@ -49,6 +49,7 @@ type Env struct {
 
 	mu    sync.Mutex       // guards what follows
 	count int              // of names and groups given out
+	mine  map[string]bool  // instances of persistent pairs that this process looks after
 	pairs map[string]*Pair // nil while it's being created
 	devs  map[devID]string // dev ends in use, and the pair that uses them
 
@@ -69,7 +70,7 @@ const upTimeout = 30 * time.Second
 func NewEnv(c EnvConfig) (*Env, error) {
 	e := &Env{
 		queues: max(c.Queues, 1), tun: "/dev/net/tun", patient: upTimeout,
-		pairs: map[string]*Pair{}, devs: map[devID]string{}, spaces: map[string]int{},
+		pairs: map[string]*Pair{}, devs: map[devID]string{}, spaces: map[string]int{}, mine: map[string]bool{},
 	}
 	var err error
 	if e.host, err = hostID(); err != nil {
@@ -87,10 +88,23 @@ func NewEnv(c EnvConfig) (*Env, error) {
 // openPrivate makes the private namespace: IPv6 is off before there is an interface that could
 // send its own frames, and lo stays down.
 func (e *Env) openPrivate() (err error) {
-	if e.private, err = netns.NewAnonymous(); err != nil {
+	if e.private, err = newPrivate(); err != nil {
 		return err
 	}
-	err = e.private.Do(func() error {
+	if e.out, err = open(e.private); err != nil {
+		return err
+	}
+	e.mon, err = newMonitor(e.private, e.out)
+	return err
+}
+
+// newPrivate makes a namespace for outer sides.
+func newPrivate() (*netns.NS, error) {
+	ns, err := netns.NewAnonymous()
+	if err != nil {
+		return nil, err
+	}
+	err = ns.Do(func() error {
 		for _, which := range []string{"all", "default"} {
 			err := os.WriteFile("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6", []byte("1"), 0)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -103,16 +117,13 @@ func (e *Env) openPrivate() (err error) {
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, errors.Join(err, ns.Close())
 	}
-	if e.out, err = open(e.private); err != nil {
-		return err
-	}
-	e.mon, err = newMonitor(e.private, e.out)
-	return err
+	return ns, nil
 }
 
-// Close deletes all pairs and gives everything back. It waits for operations that run, and is idempotent.
+// Close deletes all pairs but persistent ones that are ready, and gives everything back. It waits for operations that run,
+// and is idempotent.
 func (e *Env) Close() error {
 	e.closing.Store(true) // pairs with awaitCarrier
 	e.life.Lock()
@@ -121,7 +132,15 @@ func (e *Env) Close() error {
 		return nil
 	}
 	e.closed = true
-	err := e.deleteAll(e.Pairs())
+	var stay, doomed []*Pair
+	for _, p := range e.Pairs() {
+		if p.ready() {
+			stay = append(stay, p)
+		} else {
+			doomed = append(doomed, p)
+		}
+	}
+	err := errors.Join(e.leaveAll(stay), e.deleteAll(doomed))
 	if err != nil {
 		e.inst.keep = true // so that what is left is known to be an orphan
 	}

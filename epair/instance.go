@@ -21,7 +21,7 @@ import (
 //
 //	lock file  lock   the instance
 //	there      held   lives
-//	there      free   crashed: its objects are orphans
+//	there      free   crashed: its objects are orphans; or it's a persistent pair, which no process looks after
 //	not there         ended well, or ran with another run directory: its objects are left alone
 type instance struct {
 	id   string
@@ -70,16 +70,25 @@ func (i *instance) lock() (ok bool, err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		return false, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
-	locked, err := f.Stat()
+	there, err := stillNamed(f)
 	if err != nil {
 		return false, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
-	there, err := os.Stat(f.Name())
-	if err != nil || !os.SameFile(locked, there) {
+	if !there {
 		return false, f.Close()
 	}
 	i.file = f
 	return true, nil
+}
+
+// stillNamed says whether f still has its name.
+func stillNamed(f *os.File) (bool, error) {
+	locked, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(f.Name())
+	return err == nil && os.SameFile(locked, there), nil
 }
 
 func (i *instance) path(id string) string { return filepath.Join(i.dir, id+".lock") }

@@ -18,8 +18,11 @@ const DefaultMTU = 1500
 type Pair struct {
 	A, B *End
 
-	env *Env
-	cfg PairConfig
+	env  *Env
+	cfg  PairConfig
+	kept *kept // of a persistent one, from when it's begun
+
+	replaced string // why what another process left was removed
 
 	mu      sync.Mutex // guards deleted
 	deleted bool
@@ -42,7 +45,11 @@ func Create(cfg PairConfig, env *Env) (*Pair, error) {
 		return p, nil
 	}
 	err = fmt.Errorf("create pair %s: %w", cfg.Name, err)
-	if derr := env.deleteAll([]*Pair{p}); derr != nil {
+	undo := env.deleteAll
+	if p.Adopted() {
+		undo = env.leaveAll
+	}
+	if derr := undo([]*Pair{p}); derr != nil {
 		env.publish(cfg.Name, p) // for Close to try again
 		err = errors.Join(err, derr)
 	}
@@ -68,6 +75,9 @@ func (p *Pair) ends() [2]*End { return [2]*End{p.A, p.B} }
 
 // create runs the steps. Whatever it got to, Delete undoes.
 func (p *Pair) create() error {
+	if err := p.openKept(); err != nil {
+		return err
+	}
 	for _, e := range p.ends() {
 		if err := e.enter(); err != nil {
 			return fmt.Errorf("end %c: %w", e.side, err)
@@ -85,7 +95,14 @@ func (p *Pair) create() error {
 		}
 	}
 	p.cfg.MTU = p.mtu()
-	if err := p.createEnds(); err != nil {
+	adopted, err := p.adopt()
+	if err == nil && !adopted {
+		err = p.createEnds()
+	}
+	if err == nil {
+		err = p.note()
+	}
+	if err != nil {
 		return err
 	}
 	for _, e := range p.ends() {
@@ -111,8 +128,8 @@ func (p *Pair) createEnds() error {
 		if e.cfg.Kind == Dev {
 			continue
 		}
-		if far := p.ends()[1-i]; p.cfg.Datapath == "tc" && far.cfg.Kind == Dev {
-			e.outerNS = far.devNS
+		if err := p.placeOuter(e, p.ends()[1-i], true); err != nil {
+			return err
 		}
 		if err := e.create(p); err != nil {
 			return fmt.Errorf("create %s: %w", e.label(), denied(err))
@@ -177,6 +194,9 @@ func (p *Pair) State() State { return max(p.A.State(), p.B.State()) }
 // Warnings says what the user should know of a pair that works.
 func (p *Pair) Warnings() []string {
 	var w []string
+	if p.replaced != "" {
+		w = append(w, p.replaced)
+	}
 	if a, b := p.A.mtu, p.B.mtu; a != b {
 		w = append(w, fmt.Sprintf("end a has mtu %d and end b %d: longer frames are dropped at the smaller", a, b))
 	}
@@ -196,6 +216,9 @@ func (p *Pair) finish() error {
 		if e.leave() {
 			errs = append(errs, e.env.leaveSpace(e.cfg.netns()))
 		}
+	}
+	if p.kept != nil {
+		errs = append(errs, p.kept.remove())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

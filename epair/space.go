@@ -96,7 +96,7 @@ func (e *Env) leaveSpace(name string) error {
 }
 
 // deleteSpace deletes a named namespace if it has the tag of that instance: the name
-// may have been deleted and made anew by somebody else.
+// may have been deleted and made anew by somebody else. It stays if a persistent pair has an end there that goes on.
 func (e *Env) deleteSpace(name, id string) error {
 	ns, err := netns.Open(name)
 	if errors.Is(err, netns.ErrNotExist) {
@@ -106,12 +106,24 @@ func (e *Env) deleteSpace(name, id string) error {
 		return err
 	}
 	defer ns.Close()
+	stays, err := e.inst.keptIn(ns)
+	if err != nil {
+		return err
+	}
+	if stays {
+		e.keepInstance()
+		return nil
+	}
+	return deleteTagged(ns, name, tagPrefix+id)
+}
+
+func deleteTagged(ns *netns.NS, name, want string) error {
 	tag := ""
-	err = withLo(ns, func(_ *netlink.Handle, lo netlink.Link) error {
+	err := withLo(ns, func(_ *netlink.Handle, lo netlink.Link) error {
 		tag = lo.Attrs().Alias
 		return nil
 	})
-	if err != nil || tag != tagPrefix+id {
+	if err != nil || tag != want {
 		return err
 	}
 	return netns.Delete(name)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"math/rand/v2"
 	"os"
 
 	"github.com/vishvananda/netlink"
@@ -32,11 +34,7 @@ func (e *End) addVeth(h, out *netlink.Handle) error {
 		return err
 	}
 	v := e.vethRequest()
-	err := out.LinkAdd(v)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
-	}
-	if err != nil {
+	if err := addVeth(out, v); err != nil {
 		return err
 	}
 	e.portIndex = v.Index
@@ -88,6 +86,22 @@ func (e *End) silence(name string) error {
 // veth never have the same: the kernel would take it for a device without a peer, and
 // tell of a lost carrier up to a second late (linkwatch_urgent_event, net/core/link_watch.c).
 const outerBase = 1 << 24
+
+// addVeth adds a veth. In a namespace that isn't the private one another process may have given its index to one of its own, which may even
+// have outlived it: then any other index will do.
+func addVeth(h *netlink.Handle, v *netlink.Veth) error {
+	const tries = 8
+	for try := 1; ; try++ {
+		err := h.LinkAdd(v)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return fmt.Errorf("%w (this kernel has no veth: load the veth module)", err)
+		case try == tries || !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EBUSY):
+			return err
+		}
+		v.Index = outerBase + rand.IntN(math.MaxInt32-outerBase)
+	}
+}
 
 // inQueues is how many queues lead from the inner side to the outer one. The way back has the
 // Env's number always. With XDP on the outer side each queue is a ring, and the sender's CPU can be what
@@ -165,7 +179,13 @@ func (e *End) clearName(h *netlink.Handle) error {
 	if err != nil {
 		return err
 	}
+	if o == live && e.env.looksAfter(alias) {
+		o = own
+	}
 	const cure = "(choose another name or remove it)"
+	if kept := e.env.inst.keptPair(alias); o == orphan && kept != "" {
+		return fmt.Errorf("%w by persistent pair %s, which no daemon looks after (choose another name, or: epair gc --all)", ErrTaken, kept)
+	}
 	switch o {
 	case orphan:
 		if err := delLink(h, l.Attrs().Index); err != nil {

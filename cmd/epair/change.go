@@ -48,6 +48,7 @@ name that doesn't exist is created, and removed with its last pair.`,
 	fl.StringVar(&f.cfg.Port, "port", "", "port of the user datapath: packet (default) or xdp")
 	fl.IntVar(&f.cfg.MTU, "mtu", 0, "MTU (default: that of a dev end, else 1500)")
 	fl.IntVar(&f.cfg.Ring, "ring", 0, "slots of a packet port's receive ring")
+	fl.BoolVar(&f.cfg.Persist, "persist", false, "the pair goes on without the daemon, and the next one adopts it (datapaths direct and tc)")
 	fl.StringVarP(&f.file, "file", "f", "", "create the pairs of this configuration file")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,9 @@ func newRun(e *env) *cobra.Command {
 		Short: "Create the pairs that FILE names and forward until SIGINT or SIGTERM",
 		Long: `Create the pairs that FILE names, forward, and answer on the socket until SIGINT
 or SIGTERM; then undo all that was made. What a crash left behind is cleaned at
-the start. Without FILE there are no pairs until 'epair add' makes some.`,
+the start. Without FILE there are no pairs until 'epair add' makes some.
+
+Persistent pairs (persist: true) go on until 'epair del' or 'epair gc --all'; the next start adopts them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), file, metrics, expedite) },
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "configuration (epair/v1)")
@@ -67,11 +70,23 @@ func (e *env) run(ctx context.Context, file, metrics string, expedite bool) erro
 	for _, p := range d.Pairs() {
 		printAdded(e.out, p)
 	}
+	e.warnKept(file)
 	fmt.Fprintf(e.out, "%s forwarding, answering on %s\n", count(len(cfg.Pairs), "pair"), e.socket)
 	if tcp != nil {
 		fmt.Fprintf(e.out, "metrics on http://%s/metrics\n", tcp.Addr())
 	}
 	return errors.Join(serve(ctx, d, ln, tcp), d.Close())
+}
+
+// warnKept tells of persistent pairs that no daemon looks after: this one's file doesn't name them.
+func (e *env) warnKept(file string) {
+	left, err := epair.Sweep("", true, false)
+	if err != nil {
+		fmt.Fprintln(e.err, "epair: warning: look for persistent pairs:", err)
+	}
+	for _, what := range left.Kept {
+		fmt.Fprintf(e.err, "epair: warning: %s goes on, and isn't in %s (epair gc --all removes it)\n", what, cmp.Or(file, "a file"))
+	}
 }
 
 // serve answers until ctx ends, or one of the listeners fails.

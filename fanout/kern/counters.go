@@ -34,8 +34,11 @@ type Counts struct {
 }
 
 // NewCounters makes the map. It needs CAP_BPF.
-func NewCounters() (*Counters, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
+func NewCounters() (*Counters, error) { return (*Keep)(nil).NewCounters() }
+
+// NewCounters is the function of that name, for a crossing that is kept.
+func (k *Keep) NewCounters() (*Counters, error) {
+	m, err := k.NewMap(&ebpf.MapSpec{
 		Name: countersMap, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(8 * (8 + len(dropNames))), MaxEntries: 2,
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ type layout struct {
 //
 // Concurrency contract: all methods may be called from any goroutine.
 type Fence struct {
+	keep   *Keep
 	layout layout
 
 	mu   sync.Mutex
@@ -51,12 +52,15 @@ type Fence struct {
 
 // NewFence makes the maps for a table of that many buckets. rps is the CPUs of the RPS mask behind which
 // skbs are marked, in the order in which the kernel has them (ascending); nil where XDP does the work. It needs CAP_BPF.
-func NewFence(buckets int, rps []int) (*Fence, error) {
+func NewFence(buckets int, rps []int) (*Fence, error) { return (*Keep)(nil).NewFence(buckets, rps) }
+
+// NewFence is the function of that name, for a crossing that is kept.
+func (k *Keep) NewFence(buckets int, rps []int) (*Fence, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("make fence: %w", err)
 	}
-	f := &Fence{maps: map[string]*ebpf.Map{}}
+	f := &Fence{keep: k, maps: map[string]*ebpf.Map{}}
 	if f.layout, err = newLayout(buckets, cpus, rps); err != nil {
 		return nil, fmt.Errorf("make fence: %w", err)
 	}
@@ -105,7 +109,7 @@ func (f *Fence) create() (err error) {
 }
 
 func (f *Fence) add(name string, size, entries uint32) (*words, error) {
-	m, err := ebpf.NewMap(&ebpf.MapSpec{
+	m, err := f.keep.NewMap(&ebpf.MapSpec{
 		Name: name, Type: ebpf.Array, Flags: unix.BPF_F_MMAPABLE, KeySize: 4, ValueSize: size, MaxEntries: entries,
 	})
 	if err != nil {

@@ -47,6 +47,7 @@ type Config struct {
 	Mode   Mode
 	A, B   End
 	Policy *Policy
+	Keep   *Keep // nil: it ends with the process. With it, a mode that the crossing has already stays
 }
 
 // Crossing is a pair whose frames the kernel carries. It is made all or nothing.
@@ -70,6 +71,8 @@ type Crossing interface {
 	Notes() []string
 	// Close takes everything off the devices and puts back what was changed. It is idempotent.
 	Close() error
+	// Leave gives up what the process has of a crossing with Keep, which goes on: a Close that changes nothing.
+	Leave() error
 }
 
 // Change says what a change of mode did.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -83,6 +84,39 @@ func (t *Threads) Adopt(o *Threads) {
 	defer t.mu.Unlock()
 	t.started = append(t.started, o.started...)
 	o.started = nil
+}
+
+// Made returns the NAPIs that Stop takes the thread away from.
+func (t *Threads) Made() []uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.started)
+}
+
+// Own makes t's Stop take away the threads of these NAPIs too: another process has made them.
+func (t *Threads) Own(ids []uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		if !slices.Contains(t.started, id) {
+			t.started = append(t.started, id)
+		}
+	}
+}
+
+// StopAll takes all threads of a device's NAPIs away.
+func StopAll(d kern.Device) error {
+	all, err := List(d)
+	if err != nil {
+		return fmt.Errorf("stop napi threads of %s: %w", d.Name, err)
+	}
+	t := &Threads{}
+	for _, n := range all {
+		if n.Threaded {
+			t.started = append(t.started, n.ID)
+		}
+	}
+	return t.Stop(d)
 }
 
 // Stop takes the threads away that Start made. NAPIs that the device doesn't have any more have

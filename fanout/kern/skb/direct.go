@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/epair-net/epair/fanout/kern"
 )
 
@@ -17,14 +19,24 @@ func NewDirect(cfg kern.Config) (kern.Crossing, error) {
 		return nil, fmt.Errorf("cross %s directly: %w", cfg.Name, err)
 	}
 	if err := c.layDirect(&cfg); err != nil {
-		return nil, errors.Join(fmt.Errorf("cross %s directly: %w", cfg.Name, err), c.free())
+		return nil, errors.Join(fmt.Errorf("cross %s directly: %w", cfg.Name, err), c.undo())
 	}
 	return c, nil
 }
 
 func newCrossing(cfg kern.Config) (*crossing, error) {
-	p, err := newPrograms(cfg.Policy)
-	return &crossing{name: cfg.Name, policy: cfg.Policy, hops: 1, progs: p}, err
+	c := &crossing{name: cfg.Name, policy: cfg.Policy, keep: cfg.Keep, hops: 1}
+	err := c.readState()
+	if err == nil {
+		c.progs, err = newPrograms(cfg.Policy, cfg.Keep)
+	}
+	if c.was != nil && errors.Is(err, ebpf.ErrMapIncompatible) {
+		err = c.forget("its maps have another form")
+		if err == nil {
+			c.progs, err = newPrograms(cfg.Policy, cfg.Keep)
+		}
+	}
+	return c, err
 }
 
 func (c *crossing) layDirect(cfg *kern.Config) error {
@@ -52,10 +64,10 @@ func (c *crossing) layDirect(cfg *kern.Config) error {
 // openDirect opens what is read and set for one direction.
 func (c *crossing) openDirect(dir int, from, to kern.Device) error {
 	m := &directMeter{}
-	m.fit = func(v []uint64) bool { return v[2] >= v[0] }
+	m.s.fit = func(v []uint64) bool { return v[2] >= v[0] }
 	c.meters[dir] = m
 	err := within(to, func(s *sysfs) error {
-		if err := m.open(s, to, "rx_packets", "rx_bytes"); err != nil {
+		if err := m.s.open(s, to, "rx_packets", "rx_bytes"); err != nil {
 			return err
 		}
 		mask, err := openMask(s, to)
@@ -67,7 +79,7 @@ func (c *crossing) openDirect(dir int, from, to kern.Device) error {
 	if err != nil {
 		return err
 	}
-	return within(from, func(s *sysfs) error { return m.open(s, from, "tx_packets", "tx_bytes", "tx_dropped") })
+	return within(from, func(s *sysfs) error { return m.s.open(s, from, "tx_packets", "tx_bytes", "tx_dropped") })
 }
 
 // ways are the endings of the programs' names, by direction.
@@ -79,10 +91,13 @@ var ways = [2]string{"_ab", "_ba"}
 //	tx       what the far end's device received
 //	backlog  dropped by the sender's device (tx_dropped): the far end's backlog, in mode poller its ring, is full, or it's down
 //	gone     sent, but not received when the devices went
-type directMeter struct{ stats }
+type directMeter struct{ s stats }
+
+func (m *directMeter) stats() []*stats { return []*stats{&m.s} }
+func (m *directMeter) close() error    { return m.s.close() }
 
 func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
-	v, err := m.values() // received first, so that a difference is what's queued
+	v, err := m.s.values() // received first, so that a difference is what's queued
 	received, sent, lost := v[0], v[2], v[4]
 	l := kern.Ledger{
 		Rx: sent + lost + n.Drops["fence"] + n.Drops["classify"], RxBytes: v[3],
@@ -90,7 +105,7 @@ func (m *directMeter) read(n kern.Counts) (kern.Ledger, error) {
 		Drops: maps.Clone(n.Drops),
 	}
 	add(l.Drops, "backlog", lost, 0)
-	if m.gone {
+	if m.s.gone {
 		add(l.Drops, "gone", sent, received)
 	}
 	return l, err

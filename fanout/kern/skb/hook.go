@@ -23,6 +23,7 @@ type hook struct {
 	hold        string    // while modes inline and poller change; empty: as it was
 	takesMark   bool      // the pool's program takes the mark off: it is there first and goes last
 	link        link.Link // nil while there is no program
+	pin         string    // the link's name in a BPF file system; empty: it ends with the process
 }
 
 // ingress is in front of others' programs, so that none sees the mark, and they count what
@@ -45,7 +46,11 @@ func (h *hook) put(p *ebpf.Program) error {
 	case h.link == nil:
 		return h.where.do(func(d kern.Device) error { return h.attach(d, p) })
 	case p == nil:
-		err := h.link.Close()
+		var err error
+		if h.pin != "" {
+			err = h.link.Unpin()
+		}
+		err = errors.Join(err, h.link.Close())
 		h.link = nil
 		return err
 	}
@@ -71,10 +76,31 @@ func (h *hook) attach(d kern.Device, p *ebpf.Program) error {
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		err = fmt.Errorf("%w: this kernel has no tcx (needs Linux 6.6; use datapath user)", kern.ErrRefused)
 	}
+	if err == nil && h.pin != "" {
+		err = h.link.Pin(h.pin)
+	}
 	if err != nil {
 		return fmt.Errorf("attach program: %w", caps.Explain(err, caps.BPF, caps.NetAdmin, caps.SysAdmin))
 	}
 	return nil
+}
+
+// find takes over the link that another process left, if it is there and at this place.
+func (h *hook) find() (bool, error) {
+	l, err := link.LoadPinnedLink(h.pin, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open pinned link %s: %w", h.pin, kern.Explain(err))
+	}
+	h.link = l
+	info, err := l.Info()
+	if err != nil {
+		return false, fmt.Errorf("read pinned link %s: %w", h.pin, err)
+	}
+	t := info.TCX()
+	return t != nil && int(t.Ifindex) == h.where.dev.Ifindex && uint32(t.AttachType) == uint32(h.at), nil
 }
 
 // checkGRO refuses a device that may merge frames before their marks are taken off: each frame's counts.

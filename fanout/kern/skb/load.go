@@ -16,6 +16,7 @@ import (
 type programs struct {
 	countTx  [2]bool // leave counts, by direction
 	policy   *kern.Policy
+	keep     *kern.Keep
 	counters *kern.Counters
 	target   *ebpf.Map // skb_target
 	sw       *ebpf.Map // skb_switch; with fence
@@ -23,15 +24,15 @@ type programs struct {
 	byName   map[string]*ebpf.Program
 }
 
-func newPrograms(p *kern.Policy) (*programs, error) {
-	l := &programs{policy: p, byName: map[string]*ebpf.Program{}}
+func newPrograms(p *kern.Policy, k *kern.Keep) (*programs, error) {
+	l := &programs{policy: p, keep: k, byName: map[string]*ebpf.Program{}}
 	var err error
-	if l.counters, err = kern.NewCounters(); err != nil {
+	if l.counters, err = k.NewCounters(); err != nil {
 		return nil, err
 	}
 	spec, err := specOf(p)
 	if err == nil {
-		l.target, err = ebpf.NewMap(spec.Maps[skbMapSkbTarget])
+		l.target, err = k.NewMap(spec.Maps[skbMapSkbTarget])
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load programs: %w", kern.Explain(err)), l.close())
@@ -65,13 +66,13 @@ func (l *programs) addFence(rps []int) error {
 	if l.fence != nil {
 		return nil
 	}
-	f, err := kern.NewFence(l.policy.Buckets(), rps)
+	f, err := l.keep.NewFence(l.policy.Buckets(), rps)
 	if err != nil {
 		return err
 	}
 	spec, err := specOf(l.policy)
 	if err == nil {
-		l.sw, err = ebpf.NewMap(spec.Maps[skbMapSkbSwitch])
+		l.sw, err = l.keep.NewMap(spec.Maps[skbMapSkbSwitch])
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("load programs: %w", kern.Explain(err)), f.Close())
@@ -152,6 +153,15 @@ func word(on bool) uint32 {
 		return 1
 	}
 	return 0
+}
+
+// pins are the names of maps that don't depend on the mode.
+func (l *programs) pins() []string {
+	names := []string{skbMapSkbTarget}
+	for name := range l.counters.Maps() {
+		names = append(names, name)
+	}
+	return names
 }
 
 func (l *programs) close() error {

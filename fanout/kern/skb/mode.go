@@ -16,8 +16,14 @@ func (c *crossing) SetMode(mode kern.Mode) (kern.Change, error) {
 	if c.closed {
 		return kern.Change{}, fmt.Errorf("set mode of %s: %w", c.name, os.ErrClosed)
 	}
+	if mode == c.mode {
+		return kern.Change{}, nil
+	}
+	if err := c.save(true); err != nil {
+		return kern.Change{}, fmt.Errorf("set mode of %s: %w", c.name, err)
+	}
 	change, err := c.setMode(mode)
-	if err != nil {
+	if err = errors.Join(err, c.save(false)); err != nil {
 		return change, fmt.Errorf("set mode of %s: %w", c.name, err)
 	}
 	return change, nil

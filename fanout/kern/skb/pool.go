@@ -181,6 +181,7 @@ func (c *crossing) readyPool(d *drain) (all []byte, err error) {
 	if err := c.progs.addFence(usable); err != nil {
 		return nil, err
 	}
+	c.usable = usable
 	if err := checkBacklog(c.progs.fence.InFlight()); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ import (
 type crossing struct {
 	name   string
 	policy *kern.Policy
+	keep   *kern.Keep // nil: it ends with the process
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -53,16 +54,45 @@ type crossing struct {
 	unsteered [2]uint64
 	last      [2]kern.Ledger // when it was closed
 	notes     []string
+	// Of one that is kept.
+	was    *state // what another process left
+	torn   string // why that can't be taken over as it is
+	base   [2]offloads
+	usable []int // what the fence was made for
 }
 
 // meter is what one direction's ledger is read from, besides the programs' counters.
 type meter interface {
 	read(kern.Counts) (kern.Ledger, error)
+	stats() []*stats
 	close() error
 }
 
-// start loads and attaches the programs of a mode. What is on its way isn't fenced: a new pair carries nothing.
+// start takes over what there is, or lays a new crossing of a mode.
 func (c *crossing) start(mode kern.Mode) error {
+	if c.keep != nil {
+		for i, h := range c.hooks {
+			h.pin = c.keep.Pin(fmt.Sprintf("link-%d", i))
+		}
+		if err := c.readBase(); err != nil {
+			return err
+		}
+	}
+	done, err := c.takeOver()
+	if err == nil && !done {
+		err = c.lay(mode)
+	}
+	for _, p := range c.places() {
+		p.borrowed = false
+	}
+	if err != nil {
+		return err
+	}
+	return c.save(false)
+}
+
+// lay loads and attaches the programs of a mode. What is on its way isn't fenced: a new pair carries nothing.
+func (c *crossing) lay(mode kern.Mode) error {
 	for _, h := range c.hooks {
 		if err := c.progs.load(h.plain); err != nil {
 			return err
@@ -76,9 +106,6 @@ func (c *crossing) start(mode kern.Mode) error {
 		if err == nil {
 			_, err = c.setMode(mode)
 		}
-	}
-	for _, p := range c.places() {
-		p.borrowed = false
 	}
 	return err
 }
@@ -135,11 +162,29 @@ func (c *crossing) detach() error {
 	return errors.Join(errs...)
 }
 
-// free gives up what was made, as far as it was.
+// free undoes what was made, as far as it was.
 func (c *crossing) free() error {
 	errs := []error{c.detach()}
 	for _, m := range c.masks {
-		errs = append(errs, m.restore(), m.close())
+		errs = append(errs, m.restore())
+	}
+	errs = append(errs, c.release())
+	if c.keep != nil {
+		errs = append(errs, c.keep.Clear())
+	}
+	return errors.Join(errs...)
+}
+
+// release gives up what the process has.
+func (c *crossing) release() error {
+	var errs []error
+	for _, h := range c.hooks {
+		if h.link != nil {
+			errs = append(errs, h.link.Close())
+		}
+	}
+	for _, m := range c.masks {
+		errs = append(errs, m.close())
 	}
 	for _, m := range c.meters {
 		if m != nil {

@@ -25,7 +25,7 @@ func NewTC(cfg kern.Config) (kern.Crossing, error) {
 		return nil, fmt.Errorf("cross %s by tc: %w", cfg.Name, err)
 	}
 	if err := c.layTC(&cfg); err != nil {
-		return nil, errors.Join(fmt.Errorf("cross %s by tc: %w", cfg.Name, err), c.free())
+		return nil, errors.Join(fmt.Errorf("cross %s by tc: %w", cfg.Name, err), c.undo())
 	}
 	return c, nil
 }
@@ -203,5 +203,7 @@ func add(drops map[string]uint64, reason string, n, done uint64) {
 		drops[reason] += n - done
 	}
 }
+
+func (m *tcMeter) stats() []*stats { return []*stats{&m.from, &m.to} }
 
 func (m *tcMeter) close() error { return errors.Join(m.from.close(), m.to.close()) }

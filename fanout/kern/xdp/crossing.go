@@ -48,6 +48,9 @@ type crossing struct {
 
 // New makes the crossing of a pair. The ends' offloads are as doc.go wants them.
 func New(c kern.Config) (kern.Crossing, error) {
+	if c.Keep != nil {
+		return nil, fmt.Errorf("cross %s by xdp: %w: the workers and loss counters that pairs share end with the process (use direct or tc)", c.Name, kern.ErrRefused)
+	}
 	x := &crossing{name: c.Name, policy: c.Policy, mode: kern.Inline}
 	err := x.open(&c)
 	if err == nil && c.Mode != kern.Inline {
@@ -206,6 +209,9 @@ func (x *crossing) Moving() (int, error) {
 	}
 	return n, nil
 }
+
+// Leave is Close: what pairs share ends with the process.
+func (x *crossing) Leave() error { return x.Close() }
 
 // Close takes the programs off the devices, threads first.
 func (x *crossing) Close() error {
