@@ -38,7 +38,7 @@ func (d *Daemon) add(cfg epair.PairConfig) (*pair, error) {
 		if !c.optional || !errors.As(err, &no) {
 			return nil, err
 		}
-		why = append(why, "not "+c.datapath+": "+oneLine(no))
+		why = append(why, "not "+c.datapath+": "+OneLine(no))
 	}
 	panic("unreachable: the last choice isn't optional")
 }

@@ -2,12 +2,15 @@ package control
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/epair-net/epair/epair"
 	"github.com/epair-net/epair/fanout"
@@ -147,5 +150,11 @@ func ThisVersion() Version {
 	return v
 }
 
-// oneLine makes one line of joined errors.
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// OneLine makes one line of joined errors, with what to do where what failed last can't know it.
+func OneLine(err error) string {
+	line := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if errors.Is(err, unix.EMFILE) {
+		line += " (raise the limit: ulimit -n, or LimitNOFILE= of the unit)"
+	}
+	return line
+}

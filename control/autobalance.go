@@ -42,7 +42,7 @@ func (b *autoBalance) note(r Rebalanced, err error) {
 	defer b.mu.Unlock()
 	b.state.Verdict = r.Verdict
 	if err != nil {
-		b.state.Verdict = oneLine(err)
+		b.state.Verdict = OneLine(err)
 	}
 	b.state.Measured++
 	if r.Done {

@@ -135,6 +135,9 @@ func request[T any](ctx context.Context, c *Client, method, path string, body an
 		return into, readError(res)
 	}
 	if err := json.NewDecoder(res.Body).Decode(&into); err != nil {
+		if ctx.Err() != nil {
+			err = c.explain(ctx.Err())
+		}
 		return into, fmt.Errorf("read answer of %s: %w", c.socket, err)
 	}
 	return into, nil
@@ -146,6 +149,10 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("ask daemon at %q: %w", c.socket, err)
 	}
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("ask daemon at %s: no answer in time (is it stopped, or its machine overloaded?)", c.socket)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("ask daemon at %s: interrupted", c.socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("ask daemon at %s: %w (start one with 'epair run -f FILE', or name its --socket)", c.socket, ErrNoDaemon)
 	case errors.Is(err, fs.ErrPermission):

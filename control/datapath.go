@@ -220,7 +220,7 @@ func (x *exchange) swap(old, next *epair.PairConfig) (err error) {
 	}
 	if back := x.open(old, "its successor couldn't be made"); back != nil {
 		err = fmt.Errorf("%w; nor can the old datapath carry the pair again: %w", err, back)
-		x.s.update(func(p *pair) { p.carrier = noCarrier{oneLine(err)} })
+		x.s.update(func(p *pair) { p.carrier = noCarrier{OneLine(err)} })
 	}
 	return err
 }

@@ -94,7 +94,7 @@ func tryCell(datapath, mode string) error {
 		{Name: "doctor", A: end("a"), B: end("b"), Datapath: datapath, Mode: mode},
 	}})
 	if err != nil {
-		return errors.New(oneLine(err))
+		return errors.New(OneLine(err))
 	}
 	return d.Close()
 }

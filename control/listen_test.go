@@ -113,3 +113,25 @@ func TestSocketNames(t *testing.T) {
 		c.Close()
 	}
 }
+
+// A daemon that is stopped is no riddle, nor is one that the user didn't wait for.
+func TestNoAnswer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() // it accepts nobody
+	c := NewClient(path)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.Stat(ctx); err == nil || !strings.HasSuffix(err.Error(), "no answer in time (is it stopped, or its machine overloaded?)") {
+		t.Error(err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Stat(ctx); err == nil || !strings.HasSuffix(err.Error(), ": interrupted") {
+		t.Error(err)
+	}
+}

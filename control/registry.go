@@ -19,6 +19,15 @@ var (
 	ErrStopping = errors.New("daemon is stopping")
 )
 
+// noPair says that there is no pair of a name, which may be any text.
+func noPair(name string) error {
+	shown := name
+	if quoted := fmt.Sprintf("%.64q", name); name == "" || len(quoted) != len(name)+2 {
+		shown = quoted
+	}
+	return fmt.Errorf("pair %s: %w (see 'epair list')", shown, ErrNoPair)
+}
+
 // registry knows the pairs by name, in the order in which they were added.
 //
 //	slot        pair   its name
@@ -77,7 +86,7 @@ func (r *registry) take(names []string, leftover bool) ([]*slot, error) {
 	for _, n := range names {
 		s := r.find(n)
 		if s == nil || s.get() == nil && (!leftover || s.left == nil) && !s.busy {
-			return nil, fmt.Errorf("pair %s: %w (see 'epair list')", n, ErrNoPair)
+			return nil, noPair(n)
 		}
 		if s.busy {
 			return nil, fmt.Errorf("pair %s: %w: another call creates, changes or deletes it (ask again)", n, ErrConflict)

@@ -67,11 +67,13 @@ func (v *verdictWriter) WriteHeader(status int) { v.status = status }
 
 func (v *verdictWriter) Write(p []byte) (int, error) { return len(p), nil }
 
+// errTooLong says that a request's body is longer than maxBody.
+var errTooLong = errors.New("the body is too long")
+
 // statusOf returns the status of an error.
 func statusOf(err error) int {
-	var long *http.MaxBytesError
 	switch {
-	case errors.As(err, &long):
+	case errors.Is(err, errTooLong):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, ErrRequest), errors.Is(err, epair.ErrConfig):
 		return http.StatusBadRequest

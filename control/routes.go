@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path"
 	"time"
 
 	"github.com/epair-net/epair/epair"
@@ -65,7 +66,7 @@ func (d *Daemon) handler() http.Handler {
 		mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 			v, status, err := r.handle(req)
 			if err != nil {
-				status, v = statusOf(err), Failure{oneLine(err)}
+				status, v = statusOf(err), Failure{OneLine(err)}
 			}
 			answer(w, status, v)
 		})
@@ -78,7 +79,8 @@ func (d *Daemon) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// A response that nobody reads would keep its goroutine; the time begins when it is written.
 		w = &lateWriter{ResponseWriter: w}
-		if h, pattern := mux.Handler(req); pattern == "" {
+		h, pattern := mux.Handler(req)
+		if pattern == "" || path.Clean(req.URL.Path) != req.URL.Path { // the mux would redirect the latter, as browsers like it
 			refuseRoute(w, req, h)
 			return
 		}
@@ -110,7 +112,7 @@ func read(r *http.Request, into any) error {
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		return err
+		return fmt.Errorf("%w: %d bytes are the most (ask for less at a time)", errTooLong, maxBody)
 	case err != nil:
 		return fmt.Errorf("%w: read the body: %w", ErrRequest, err)
 	}
@@ -141,7 +143,7 @@ func (d *Daemon) deletePairs(r *http.Request) (any, int, error) {
 func (d *Daemon) getPair(r *http.Request) (any, int, error) {
 	p, ok := d.Pair(r.PathValue("name"))
 	if !ok {
-		return nil, 0, fmt.Errorf("show pair %.64s: %w (see 'epair list')", r.PathValue("name"), ErrNoPair)
+		return nil, 0, fmt.Errorf("show %w", noPair(r.PathValue("name")))
 	}
 	var err error
 	p.Elephants, err = d.elephants(p.Name)

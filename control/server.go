@@ -157,6 +157,8 @@ func listenOwnerOnly(path string) (net.Listener, error) {
 	switch {
 	case errors.As(err, &no) && (no == unix.EACCES || no == unix.EPERM):
 		return nil, fmt.Errorf("%w (run as root, or choose another --socket)", no)
+	case errors.As(err, &no) && no == unix.EMFILE:
+		return nil, no
 	case errors.As(err, &no):
 		return nil, fmt.Errorf("%w (choose another --socket)", no) // without the path again
 	}

@@ -94,7 +94,7 @@ func TestRefusedRequests(t *testing.T) {
 		{"POST", "/v1/pairs", `{"pairs":[]}`, 400, "at least one"},
 		{"POST", "/v1/pairs", `{"pairs":[{"name":"x"}]}`, 400, "pairs[0].a.kind"},
 		{"POST", "/v1/pairs", `{"pairs":[` + goodPair + "," + goodPair + `]}`, 400, "pairs[1].name"},
-		{"POST", "/v1/pairs", long, 413, "too large"},
+		{"POST", "/v1/pairs", long, 413, "too long"},
 		{"DELETE", "/v1/pairs", "", 400, "none is named"},
 		{"DELETE", "/v1/pairs/none", "", 404, "none"},
 		{"GET", "/v1/pairs/none", "", 404, "none"},
@@ -111,6 +111,9 @@ func TestRefusedRequests(t *testing.T) {
 		{"PUT", "/v1/pairs", "", 405, "Method Not Allowed"},
 		{"GET", "/v2/pairs", "", 404, "Not Found"},
 		{"GET", "/", "", 404, "Not Found"},
+		{"GET", "//v1//pairs", "", 404, "Not Found"},
+		{"GET", "/v1/pairs/a%0ab", "", 404, `pair "a\nb": no such pair`},
+		{"DELETE", "/v1/pairs?name=", "", 404, `pair "": no such pair`},
 	} {
 		status, text := s.do(t, c.method, c.path, strings.NewReader(c.body))
 		refused(t, status, text, c.status, c.want)

@@ -255,3 +255,10 @@ func FuzzParseEnd(f *testing.F) {
 		}
 	})
 }
+
+// What never ends isn't read for ever.
+func TestLoadEndless(t *testing.T) {
+	if _, err := Load("/dev/zero", nil); err == nil || err.Error() != "read configuration: /dev/zero is longer than 64 MiB" {
+		t.Error(err)
+	}
+}

@@ -120,6 +120,9 @@ func (e *End) openQueue(name string, flags uint16) (int, error) {
 		req.SetUint16(flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
+	if errors.Is(err, unix.ENOTTY) {
+		err = fmt.Errorf("%w: %s is another device (make it anew: mknod %s c 10 200)", err, e.env.tun, e.env.tun)
+	}
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("create it: %w", err), unix.Close(fd))
 	}

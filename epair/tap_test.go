@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -167,5 +168,9 @@ func TestTAPWithoutCloneDevice(t *testing.T) {
 	defer os.Remove(env.tun)
 	if _, err := Create(tapPair("notun", "tc"), env); err == nil || !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENXIO) {
 		t.Errorf("dead node: %v", err)
+	}
+	env.tun = "/dev/null"
+	if _, err := Create(tapPair("notun", "tc"), env); err == nil || !strings.Contains(err.Error(), "/dev/null is another device (make it anew: mknod") {
+		t.Errorf("another device: %v", err)
 	}
 }

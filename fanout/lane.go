@@ -29,6 +29,8 @@ type Lane struct {
 	from, to port.Opener
 	attached bool // between begin and end
 
+	_ [64]byte // others read what is above for each frame they take over
+
 	// The reader's own.
 	fence
 	sampler

@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -78,9 +79,9 @@ func (w *worker) stop() error {
 		w.mail.mu.Unlock()
 		return w.arena.Close()
 	})
-	if err != nil {
+	if errors.Is(err, ErrClosed) {
 		return err
 	}
 	<-w.done
-	return w.wait.Close()
+	return errors.Join(err, w.wait.Close())
 }

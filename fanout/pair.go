@@ -117,7 +117,7 @@ func (p *Pool) open(pair *Pair, cfg *PairConfig, pl *place) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("end %s: %w", endName(!l.back), err)
+			return fmt.Errorf("end %s: %w", l.near(), err)
 		}
 		if err = l.openTxs(pl.senders); err != nil {
 			return err
@@ -153,18 +153,10 @@ func (l *Lane) openTxs(senders []*worker) error {
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("end %s: %w", endName(l.back), err)
+			return fmt.Errorf("end %s: %w", l.far(), err)
 		}
 	}
 	return nil
-}
-
-// endName is what users call the end: the port's own errors name an interface by its number.
-func endName(a bool) string {
-	if a {
-		return "a"
-	}
-	return "b"
 }
 
 // closeTxs closes the transmitting halves of workers that are not among senders.

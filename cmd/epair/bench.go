@@ -19,6 +19,7 @@ import (
 	"github.com/epair-net/epair/bench/report"
 	"github.com/epair-net/epair/bench/subject"
 	"github.com/epair-net/epair/control"
+	"github.com/epair-net/epair/internal/caps"
 	"github.com/epair-net/epair/internal/cpus"
 )
 
@@ -240,8 +241,11 @@ func (e *env) runBench(ctx context.Context, c compare.Config, b *benchFlags) err
 	}
 	f, err := compare.Run(ctx, c)
 	e.progress("")
-	if f == nil {
-		return err
+	if err != nil && !measured(f) {
+		if ctx.Err() != nil {
+			return errors.New("bench: interrupted before anything was measured; everything it made is gone")
+		}
+		return caps.Explain(err, caps.SysAdmin, caps.NetAdmin, caps.BPF)
 	}
 	if werr := e.writeBench(f, b); werr != nil {
 		return errors.Join(err, werr)
@@ -250,6 +254,11 @@ func (e *env) runBench(ctx context.Context, c compare.Config, b *benchFlags) err
 		return errors.New("bench: interrupted; what was finished is shown, everything it made is gone")
 	}
 	return err
+}
+
+// measured says whether a report, which may be nil, has any figure.
+func measured(f *report.File) bool {
+	return f != nil && slices.ContainsFunc(f.Rows, func(r report.Row) bool { return len(r.Rounds) > 0 || r.Refused != "" })
 }
 
 // writeBench writes files first: whoever reads the table may not read it to its end (head).

@@ -65,6 +65,9 @@ all:
 		}
 	}
 	e.progress("")
+	if len(rows) == 0 {
+		return e.interrupted(ctx, failed)
+	}
 	if e.json {
 		return errors.Join(e.printJSON(rows), e.interrupted(ctx, failed))
 	}

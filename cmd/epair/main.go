@@ -61,8 +61,7 @@ func execute(ctx context.Context, args []string, out, errw io.Writer) int {
 		return exitDone
 	}
 	if !errors.Is(err, errQuiet) {
-		// Joined errors are several lines.
-		fmt.Fprintln(errw, "epair:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintln(errw, "epair:", control.OneLine(err))
 	}
 	var ue usageError
 	if errors.As(err, &ue) {

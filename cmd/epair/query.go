@@ -230,7 +230,7 @@ func (e *env) printAudit(a control.Audit) {
 		fmt.Fprintf(e.out, "%s %s: %s\n", f.Pair, f.Direction, f.What)
 	}
 	if len(a.Findings) == 0 {
-		fmt.Fprintf(e.out, "%d pairs, %d frames: every ledger balances\n", a.Pairs, a.Frames)
+		fmt.Fprintf(e.out, "%s, %s: every ledger balances\n", count(a.Pairs, "pair"), count(a.Frames, "frame"))
 	}
 }
 

@@ -120,7 +120,7 @@ func withoutAddress(err error) error {
 }
 
 // count is "1 pair", "2 pairs".
-func count(n int, what string) string {
+func count[N int | uint64](n N, what string) string {
 	if n != 1 {
 		what += "s"
 	}

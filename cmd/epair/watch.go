@@ -28,6 +28,9 @@ func (e *env) watch(ctx context.Context, name string, interval time.Duration, n 
 		if err == nil {
 			err = only(&now.Stat, name)
 		}
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
 			return err
 		}

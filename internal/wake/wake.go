@@ -41,7 +41,9 @@ const self = -1
 // belongs to the sleeper.
 type Waiter struct {
 	epfd, evfd int
-	state      atomic.Uint32
+	_          [48]byte
+	state      atomic.Uint32 // on a line of its own: wakers read it once per batch, the kernel writes into events
+	_          [60]byte
 	events     [maxEvents]unix.EpollEvent
 	tokens     [maxEvents]int32
 }
@@ -90,12 +92,12 @@ func (w *Waiter) Poll() []int32 { return w.wait(0) }
 func (w *Waiter) Arm() { w.state.Store(idle) } // pairs with Wake
 
 // Disarm takes Arm back: there was work after all.
-func (w *Waiter) Disarm() { w.state.Store(running) }
+func (w *Waiter) Disarm() { w.state.Store(running) } // pairs with Wake
 
 // Sleep waits for a descriptor, a Wake or the end of d, and returns as Poll does.
 func (w *Waiter) Sleep(d time.Duration) []int32 {
 	t := w.wait(int(d.Milliseconds()))
-	w.state.Store(running)
+	w.state.Store(running) // pairs with Wake
 	return t
 }
 
