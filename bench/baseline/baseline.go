@@ -24,7 +24,7 @@ func All() []subject.Subject {
 		{Name: "bridge", Modes: both, OnLoad: true, Path: "veth → Linux bridge → veth", Join: split(bridge)},
 		{Name: "tc-redirect", Modes: both, OnLoad: true, Path: "veth → tcx ingress bpf_redirect → veth", Join: split(tcRedirect)},
 		{Name: "xdp-redirect", Modes: frame, OnLoad: true, Path: "veth → XDP devmap redirect → veth", Join: split(xdpRedirect)},
-		{Name: "asavie", Modes: frame, Path: "veth → asavie/xdp l2fwd → veth", Join: asavie},
+		{Name: "asavie", Modes: frame, Path: "veth → asavie/xdp l2fwd → veth", Join: split(asavie)},
 		{Name: "ovs", Modes: frame, Path: "veth → Open vSwitch (netdev) → veth", Join: split(ovs)},
 		{Name: "dpdk-af_packet", Modes: frame, Path: "veth → testpmd io, net_af_packet → veth", Join: split(testpmd("net_af_packet"))},
 		{Name: "dpdk-af_xdp", Modes: frame, Path: "veth → testpmd io, net_af_xdp → veth", Join: split(testpmd("net_af_xdp"))},
@@ -33,11 +33,6 @@ func All() []subject.Subject {
 		all[i].Baseline = true
 	}
 	return all
-}
-
-// asavie would join by github.com/asavie/xdp, a library without a release.
-func asavie(context.Context, subject.Options, []subject.Link) (subject.Made, error) {
-	return subject.Made{}, fmt.Errorf("%w: github.com/asavie/xdp isn't linked into this program (the Go module proxy doesn't serve it)", subject.ErrAbsent)
 }
 
 // closers close in reverse order.

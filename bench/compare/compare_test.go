@@ -98,6 +98,7 @@ func small(t *testing.T) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("PATH", "") // so that asavie is missing for sure
 	var list []subject.Subject
 	for _, s := range slices.Concat(baseline.All(), cell.All()) {
 		if s.Name == "veth" || s.Name == "asavie" || s.Name == "user-tap/inline" {

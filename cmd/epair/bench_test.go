@@ -28,6 +28,7 @@ func benchCommand(t *testing.T, ctx context.Context, want int, args ...string) (
 }
 
 func TestBenchCompare(t *testing.T) {
+	t.Setenv("PATH", "") // so that asavie is missing for sure
 	dir := t.TempDir()
 	data, page := filepath.Join(dir, "r.json"), filepath.Join(dir, "r.html")
 	args := []string{"compare", "--rounds", "1", "--time", "200ms", "--cells", "user-tap/inline,user-tap/pool", "--baselines", "veth,asavie", "--html", page}
