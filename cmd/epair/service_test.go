@@ -77,7 +77,7 @@ func TestServiceCapabilities(t *testing.T) {
 	w := startDaemonBy(t, startBounded(allowed))
 	for _, args := range [][]string{
 		{"--datapath", "user", "--port", "packet"}, {"--datapath", "user", "--port", "xdp"},
-		{"--datapath", "direct"}, {"--datapath", "tc"}, {"--datapath", "xdp"}, {"--datapath", "user"},
+		{"--datapath", "direct"}, {"--datapath", "tc", "--persist"}, {"--datapath", "xdp"}, {"--datapath", "user"},
 	} {
 		a := end("e0", "a")
 		if len(args) == 2 && args[1] == "user" {
