@@ -19,7 +19,7 @@ type Litter struct {
 }
 
 // GC removes what crashed instances have left: interfaces and namespaces with their tags,
-// here and in all named namespaces, and then their locks. It returns what it removed. Objects of others, of
+// in all namespaces that have a name, a process or a record, and then their locks. It returns what it removed. Objects of others, of
 // instances that run, and persistent pairs are left alone. dir is EnvConfig.Dir.
 //
 // A daemon calls it after it has created its pairs, which adopt the namespaces they need.
@@ -71,6 +71,7 @@ type sweeper struct {
 	held   map[string]bool      // instances whose tag is at a namespace that stays
 	only   string               // unless empty: what isn't that instance's is left alone
 	found  []string
+	swept  map[netns.ID]bool // namespaces
 }
 
 // keptPair is a persistent pair without a process.
@@ -126,15 +127,12 @@ func (s *sweeper) owner(alias string) (owner, error) {
 
 // sweepAll sweeps all namespaces.
 func (s *sweeper) sweepAll() error {
-	refs := []string{netns.Host}
-	names, err := os.ReadDir(netns.RunDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	refs, err := s.places()
+	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		refs = append(refs, n.Name())
-	}
 	var errs []error
+	s.swept = map[netns.ID]bool{}
 	for _, ref := range refs {
 		if err := s.sweep(ref); err != nil {
 			errs = append(errs, fmt.Errorf("clean namespace %s: %w", ref, denied(err)))
@@ -146,11 +144,8 @@ func (s *sweeper) sweepAll() error {
 // sweep removes the orphans of one namespace, and the namespace if it's one; dry, it only lists them. A namespace in which a persistent pair
 // has an end stays.
 func (s *sweeper) sweep(ref string) error {
-	ns, err := netns.Open(ref)
-	if errors.Is(err, netns.ErrNotExist) || errors.Is(err, netns.ErrNotNetns) {
-		return nil
-	}
-	if err != nil {
+	ns, err := s.openPlace(ref)
+	if ns == nil || err != nil {
 		return err
 	}
 	defer ns.Close()
@@ -212,7 +207,7 @@ func (s *sweeper) remove(ref string, h *netlink.Handle, a *netlink.LinkAttrs, st
 	case stays:
 		s.held[id] = true
 		return false, nil
-	case ref != netns.Host:
+	case netns.IsName(ref):
 		what = "namespace " + ref
 		err = s.unlessDry(func() error { return netns.Delete(ref) })
 	default:

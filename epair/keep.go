@@ -57,7 +57,14 @@ func (e *Env) findKept(c *PairConfig) (*kept, error) {
 		if i == nil {
 			continue
 		}
-		if rec, err = readRecord(i.dir, id, c.Name); err != nil { // again: its process may have changed it
+		rec, err = readRecord(i.dir, id, c.Name) // again: its process may have changed it, or removed it all
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := i.file.Close(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err != nil {
 			return nil, errors.Join(err, i.file.Close())
 		}
 		return &kept{inst: i, rec: *rec, found: true}, nil
