@@ -157,6 +157,9 @@ func (e *End) enter() error {
 	var err error
 	// What exists already exists in a namespace that does.
 	e.ns, e.owned, err = e.env.enterSpace(e.cfg.netns(), e.cfg.Kind != Dev)
+	if e.cfg.Kind == Dev && errors.Is(err, netns.ErrNotExist) {
+		return fmt.Errorf("find %s: %w (ip netns lists the named ones)", e.label(), err)
+	}
 	return err
 }
 
