@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 		{"no such device", PairConfig{Name: "p", A: EndConfig{Kind: Dev, Name: "nodev"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
 			"create pair p: attach dev nodev in host: no such device (ip link shows the interfaces of this namespace)"},
 		{"no such namespace of a device", PairConfig{Name: "p", A: EndConfig{Kind: Dev, Name: "x", Netns: "nowhere"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
-			"create pair p: end a: open namespace nowhere: open /run/netns/nowhere: no such file or directory"},
+			"create pair p: end a: find dev x in nowhere: open namespace nowhere: open /run/netns/nowhere: no such file or directory (ip netns lists the named ones)"},
 		{"loopback", PairConfig{Name: "p", A: EndConfig{Kind: Dev, Name: "lo"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
 			"create pair p: attach dev lo in host: its link type is loopback (a pair carries Ethernet frames)"},
 		{"mtu of a device", PairConfig{Name: "p", MTU: 1400, A: EndConfig{Kind: Dev, Name: "mine", Netns: "there"}, B: EndConfig{Kind: TAP, Name: "t0", Netns: "new"}},
